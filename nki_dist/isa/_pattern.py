@@ -60,11 +60,8 @@ def check_pattern(pairs: list[list[int]], arch: Arch, **operands: Access) -> Non
     """An access's dimensions at most, and as many values as each operand has per partition."""
     most = arch.access_dims_max
     if not 1 <= len(pairs) <= most:
-        raise NkiValidationError(
-            f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}",
-            code="pattern",
-            numbers={"got": len(pairs), "most": most},
-        )
+        message = f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}"
+        raise NkiValidationError(message, code="pattern", numbers={"got": len(pairs), "most": most})
     count = prod(n for _, n in pairs)
     for name, a in operands.items():
         if a.free_size != count:

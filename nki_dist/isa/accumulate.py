@@ -60,16 +60,13 @@ def initial_value(
     value, cmd = i[name], i["reduce_cmd"]
     if cmd is reduce_cmd.load_reduce:
         if value is None:
-            raise NkiValidationError(
-                f"{name} is None; reduce_cmd.load_reduce needs it", code="reduce-command"
-            )
+            message = f"{name} is None; reduce_cmd.load_reduce needs it"
+            raise NkiValidationError(message, code="reduce-command")
         scalar_or_column(name, value, i[of].shape[0])
         tile_dtype(name, float32)(i, arch)
     elif value is not None and (isinstance(value, Access) or value != unset):
-        raise NkiValidationError(
-            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only",
-            code="reduce-command",
-        )
+        message = f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only"
+        raise NkiValidationError(message, code="reduce-command")
 
 
 def registers(kit: Kit, engine: str, data: Access) -> Array:

@@ -101,9 +101,8 @@ def _operators(i: Instruction, arch: Arch) -> None:
         if operator != "bypass":
             b.check_operand(f"imm{n}", operator, i[f"imm{n}"], i["data"].shape[0])
         elif i[f"reverse{n}"]:
-            raise NkiValidationError(
-                f"reverse{n}=True with op{n}=bypass; allowed: False", code="argument-combination"
-            )
+            message = f"reverse{n}=True with op{n}=bypass; allowed: False"
+            raise NkiValidationError(message, code="argument-combination")
     imms = b.tiles(i["imm0"], i["imm1"])
     if len({a.dtype for a in imms}) > 1:
         raise NkiValidationError(

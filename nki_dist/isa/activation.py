@@ -32,9 +32,8 @@ COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.res
 def _check_bias(i: Instruction, arch: Arch) -> None:
     bias = i["bias"]
     if isinstance(bias, Access) and bias.dtype is tfloat32:
-        raise NkiValidationError(
-            "bias has dtype tfloat32; allowed: every other dtype", code="dtype-operand"
-        )
+        message = "bias has dtype tfloat32; allowed: every other dtype"
+        raise NkiValidationError(message, code="dtype-operand")
     if bias is not None and not isinstance(bias, Access):
         require_generation(arch, 3, f"a number as bias (got {bias!r}; a (P, 1) tile does it)")
 
@@ -94,10 +93,8 @@ def activation(
 @activation.check
 def _reduction(i: Instruction, arch: Arch) -> None:
     if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
-        raise NkiValidationError(
-            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add",
-            code="reduce-command",
-        )
+        message = f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add"
+        raise NkiValidationError(message, code="reduce-command")
 
 
 @activation.meaning

@@ -139,7 +139,6 @@ def activation(name: str) -> Activation:
     found = ACTIVATIONS.get(name) or ACTIVATIONS.get(_NUMPY_NAMES.get(name, ""))
     if found is None:
         known = ", ".join(sorted(ACTIVATIONS))
-        raise NkiValidationError(
-            f"{name!r} is no activation function; there are {known}", code="operator-unknown"
-        )
+        message = f"{name!r} is no activation function; there are {known}"
+        raise NkiValidationError(message, code="operator-unknown")
     return found

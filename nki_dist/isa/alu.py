@@ -78,16 +78,14 @@ class AluOp:
 
 @function(reads="a b", writes="out", raises=True, name="alu.no f32")
 def _no_f32(a: object, b: object, out: object) -> None:
-    raise NkiValidationError(
-        "a bitwise operator has no float32 form: its operands are integers", code="operator-dtype"
-    )
+    message = "a bitwise operator has no float32 form: its operands are integers"
+    raise NkiValidationError(message, code="operator-dtype")
 
 
 @function(reads="a b", writes="out", raises=True, name="alu.not elementwise")
 def _no_elementwise(a: object, b: object, out: object) -> None:
-    raise NkiValidationError(
-        "average is a reduction: it has no element-wise form", code="operator-not-elementwise"
-    )
+    message = "average is a reduction: it has no element-wise form"
+    raise NkiValidationError(message, code="operator-not-elementwise")
 
 
 def _bits(

@@ -46,10 +46,8 @@ def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
     """
     if ALU[op].arity == 1:
         if isinstance(value, Access) or value not in (None, 0):
-            raise NkiValidationError(
-                f"{name}={value!r} for the unary nl.{op}; allowed: None or 0",
-                code="argument-combination",
-            )
+            message = f"{name}={value!r} for the unary nl.{op}; allowed: None or 0"
+            raise NkiValidationError(message, code="argument-combination")
         return
     if value is None:
         raise NkiValidationError(
@@ -79,11 +77,8 @@ def operator_dtypes(i: Instruction, arch: Arch, names: tuple[str, ...], operator
                 )
             widths[name] = value.dtype
         elif value is not None and value != int(value):
-            raise NkiValidationError(
-                f"{name}={value!r}; the bitwise nl.{op} takes whole numbers",
-                code="argument-kind",
-                numbers={"got": value},
-            )
+            message = f"{name}={value!r}; the bitwise nl.{op} takes whole numbers"
+            raise NkiValidationError(message, code="argument-kind", numbers={"got": value})
     if len({dtype.bits for dtype in widths.values()}) > 1:
         raise NkiValidationError(
             f"the bitwise nl.{op} moves bit patterns, so its tiles need one width: got "

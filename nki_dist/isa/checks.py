@@ -170,11 +170,8 @@ def unpacked(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Arithmetic has no meaning on packed (x4) data types."""
     for name, a in _tiles(i, names).items():
         if a.dtype.is_mx:
-            raise NkiValidationError(
-                f"{name} has the packed dtype {a.dtype}; allowed: one value per element",
-                code="dtype-packed",
-                numbers={"got": a.dtype},
-            )
+            message = f"{name} has the packed dtype {a.dtype}; allowed: one value per element"
+            raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
 
 
 @rule
@@ -227,11 +224,8 @@ def free_up_to(i: Instruction, arch: Arch, names: tuple[str, ...], figure: str) 
     for name in names:
         got, most = i[name].free_size, getattr(arch, figure)
         if got > most:
-            raise NkiValidationError(
-                f"{name} has {got} elements per partition; allowed: up to {most}",
-                code="free-limit",
-                numbers={"got": got, "most": most},
-            )
+            message = f"{name} has {got} elements per partition; allowed: up to {most}"
+            raise NkiValidationError(message, code="free-limit", numbers={"got": got, "most": most})
 
 
 @rule
@@ -261,11 +255,8 @@ def check_priority(i: Instruction, arch: Arch) -> None:
     if i["priority"] is None:
         return
     if arch.generation < 4:
-        raise NkiValidationError(
-            f"priority needs NeuronCore-v4; the platform is {arch.name}",
-            code="generation",
-            numbers={"allowed": 4},
-        )
+        message = f"priority needs NeuronCore-v4; the platform is {arch.name}"
+        raise NkiValidationError(message, code="generation", numbers={"allowed": 4})
     check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
 
 
@@ -274,9 +265,8 @@ def one_in_psum(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """At most one of the operands may be in PSUM."""
     inside = [name for name, a in _tiles(i, names).items() if a.region.value == "psum"]
     if len(inside) > 1:
-        raise NkiValidationError(
-            f"{' and '.join(inside)} are both in PSUM; at most one input may be", code="psum-inputs"
-        )
+        message = f"{' and '.join(inside)} are both in PSUM; at most one input may be"
+        raise NkiValidationError(message, code="psum-inputs")
 
 
 @rule

@@ -97,11 +97,8 @@ def _check(i: Instruction, arch: Arch) -> None:
             numbers={"got": region.value, "allowed": "shared_hbm"},
         )
     if len(set(i["cores"])) != len(i["cores"]):
-        raise NkiValidationError(
-            f"cores={i['cores']} names a core twice",
-            code="core-number",
-            numbers={"got": i["cores"]},
-        )
+        message = f"cores={i['cores']} names a core twice"
+        raise NkiValidationError(message, code="core-number", numbers={"got": i["cores"]})
 
 
 @core_barrier.exchange

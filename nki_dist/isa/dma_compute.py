@@ -79,9 +79,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             numbers={"got": got, "most": most},
         )
     if not all(isinstance(a, Access) for a in srcs):
-        raise NkiValidationError(
-            f"srcs is {srcs!r}; allowed: a list of tensors, not of lists", code="dma-compute-form"
-        )
+        message = f"srcs is {srcs!r}; allowed: a list of tensors, not of lists"
+        raise NkiValidationError(message, code="dma-compute-form")
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
         g.refuse_indirection(name, a)
         if a.dynamic is not None and a.dynamic.kind == "scalar":
@@ -91,11 +90,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
                 code="vector-offset",
             )
         if a.dtype.is_mx:
-            raise NkiValidationError(
-                f"{name} has the packed dtype {a.dtype}; DMA can't add those",
-                code="dtype-packed",
-                numbers={"got": a.dtype},
-            )
+            message = f"{name} has the packed dtype {a.dtype}; DMA can't add those"
+            raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
     for n, a in enumerate(srcs):
         if a.size != i["dst"].size:
             raise NkiValidationError(
@@ -124,9 +120,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
             )
         return
     if not i["unique_indices"]:
-        raise NkiValidationError(
-            "unique_indices=False with a vector offset; must be True", code="dma-compute-form"
-        )
+        message = "unique_indices=False with a vector offset; must be True"
+        raise NkiValidationError(message, code="dma-compute-form")
     if len(srcs) != 2 or len(indirect) != 1:
         raise NkiValidationError(
             f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
@@ -158,10 +153,8 @@ def _check_scatter(dst: Access, table: Access, other: Access) -> None:
             code="dma-compute-form",
         )
     if not other.region.on_chip:
-        raise NkiValidationError(
-            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}",
-            code="dma-compute-form",
-        )
+        message = f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}"
+        raise NkiValidationError(message, code="dma-compute-form")
 
 
 @dma_compute.meaning

@@ -88,11 +88,8 @@ def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
 def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
-        raise NkiValidationError(
-            f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}",
-            code="generation",
-            numbers={"allowed": 3},
-        )
+        message = f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}"
+        raise NkiValidationError(message, code="generation", numbers={"allowed": 3})
     dst, src = i["dst"].dtype, i["src"].dtype
     if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
         raise NkiValidationError(
@@ -103,10 +100,8 @@ def _modes(i: Instruction, arch: Arch) -> None:
             numbers={"dst": dst, "src": src},
         )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
-        raise NkiValidationError(
-            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}",
-            code="argument-combination",
-        )
+        message = f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
+        raise NkiValidationError(message, code="argument-combination")
 
 
 @dma_copy.check
@@ -115,9 +110,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     if dst.dynamic is None and src.dynamic is None:
         return
     if g.has_vector(dst) and g.has_vector(src):
-        raise NkiValidationError(
-            "dst and src both carry a vector offset; only one of them can", code="vector-offset"
-        )
+        message = "dst and src both carry a vector offset; only one of them can"
+        raise NkiValidationError(message, code="vector-offset")
     for name, a in (("dst", dst), ("src", src)):
         g.refuse_indirection(name, a)
         g.check_rows(name, a)

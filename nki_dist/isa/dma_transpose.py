@@ -137,9 +137,8 @@ def _modes(i: Instruction, arch: Arch) -> None:
     if gathered:
         _check_gather(i["src"], arch)
     elif i["oob_mode"] is oob_mode.skip and i["src"].dynamic is None:
-        raise NkiValidationError(
-            "oob_mode.skip is for a src with a run-time index; this has none", code="oob-mode"
-        )
+        message = "oob_mode.skip is for a src with a run-time index; this has none"
+        raise NkiValidationError(message, code="oob-mode")
 
 
 def _check_hwdge(src: Access, arch: Arch) -> None:

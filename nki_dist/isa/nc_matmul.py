@@ -115,15 +115,11 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
                 numbers={"got": a.dtype, "allowed": FP8},
             )
         if len(a.shape) < 3 or a.shape[1] != 2:
-            raise NkiValidationError(
-                f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)",
-                code="matmul-mode",
-                numbers={"got": a.shape},
-            )
+            message = f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)"
+            raise NkiValidationError(message, code="matmul-mode", numbers={"got": a.shape})
     if i["is_transpose"]:
-        raise NkiValidationError(
-            "is_transpose can't be combined with perf_mode double_row", code="matmul-mode"
-        )
+        message = "is_transpose can't be combined with perf_mode double_row"
+        raise NkiValidationError(message, code="matmul-mode")
 
 
 @nc_matmul.check
@@ -138,9 +134,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
                 numbers={"got": i[name].dtype},
             )
     if "moving" in chosen and i["is_transpose"]:
-        raise NkiValidationError(
-            "moving is an .indirect() view; not allowed with is_transpose", code="matmul-mode"
-        )
+        message = "moving is an .indirect() view; not allowed with is_transpose"
+        raise NkiValidationError(message, code="matmul-mode")
 
 
 @nc_matmul.check
@@ -150,9 +145,8 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     if d.float8_e4m3fn in pair:
         require_generation(arch, 4, "float8_e4m3fn in nc_matmul")
         if d.float8_e4m3 in pair:
-            raise NkiValidationError(
-                f"{shown}; the two e4m3 formats can't be mixed in one matmul", code="matmul-dtypes"
-            )
+            message = f"{shown}; the two e4m3 formats can't be mixed in one matmul"
+            raise NkiValidationError(message, code="matmul-dtypes")
     if (pair[0] in WIDE) != (pair[1] in WIDE):
         raise NkiValidationError(
             f"{shown}; if one is float32 or tfloat32 the other must be float32 or tfloat32 too",

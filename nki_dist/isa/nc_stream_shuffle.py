@@ -37,11 +37,8 @@ def _mask(name: str, value: Any) -> list[int]:
         )
     for n, m in enumerate(mask):
         if m != _KEEP and not 0 <= m < _QUADRANT:
-            raise NkiValidationError(
-                f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep",
-                code="shuffle-mask",
-                numbers={"got": m},
-            )
+            message = f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep"
+            raise NkiValidationError(message, code="shuffle-mask", numbers={"got": m})
     return mask
 
 

@@ -143,11 +143,8 @@ class Tensor(Role):
             if value.dynamic is not None and not self.memories & HBM:
                 value = self._addressed(name, value)
             if 0 in value.shape:
-                raise NkiValidationError(
-                    f"{name} is empty: shape {value.shape} of {value.storage.label}",
-                    code="shape-empty",
-                    numbers={"got": value.shape},
-                )
+                message = f"{name} is empty: shape {value.shape} of {value.storage.label}"
+                raise NkiValidationError(message, code="shape-empty", numbers={"got": value.shape})
             check_inside(name, value)
             if len(value.shape) > 5 and not self.memories & HBM:
                 check_dimensions(name, value)
@@ -171,26 +168,19 @@ class Tensor(Role):
                 code="array-as-operand",
                 numbers={"shape": value.shape},
             )
-        raise NkiValidationError(
-            f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}",
-            code="operand-kind",
-            numbers={"got": value},
-        )
+        message = f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}"
+        raise NkiValidationError(message, code="operand-kind", numbers={"got": value})
 
     def _addressed(self, name: str, a: Access) -> Access:
         """On-chip operands move their whole pattern by one run-time value, or are indirect."""
         assert a.dynamic is not None
         kind = a.dynamic.kind
         if kind == "vector":
-            raise NkiValidationError(
-                f"{name} has a vector offset; only DMA instructions take those",
-                code="vector-offset",
-            )
+            message = f"{name} has a vector offset; only DMA instructions take those"
+            raise NkiValidationError(message, code="vector-offset")
         if kind == "tensor" and not self.indirect:
-            raise NkiValidationError(
-                f"{name} is an .indirect() view, which this instruction doesn't take there",
-                code="indirect-view",
-            )
+            message = f"{name} is an .indirect() view, which this instruction doesn't take there"
+            raise NkiValidationError(message, code="indirect-view")
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
 
 
@@ -211,10 +201,8 @@ def _number(name: str, value: Any) -> Any:
     if isinstance(value, (np.number, np.bool_)):
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise NkiValidationError(
-            f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1",
-            code="argument-range",
-        )
+        message = f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1"
+        raise NkiValidationError(message, code="argument-range")
     return value
 
 
@@ -256,11 +244,8 @@ class Choice(Role):
         if type(value) is not self.enum:
             value = self._member(name, value)
         if value not in self.allowed:
-            raise NkiValidationError(
-                f"{name}={value.name}; allowed: {listed(v.name for v in self.allowed)}",
-                code="argument-choice",
-                numbers={"got": value.name},
-            )
+            message = f"{name}={value.name}; allowed: {listed(v.name for v in self.allowed)}"
+            raise NkiValidationError(message, code="argument-choice", numbers={"got": value.name})
         return value
 
     def _member(self, name: str, value: Any) -> Enum:
@@ -361,10 +346,8 @@ class Register(Role):
                     code="scalar-written",
                 )
             return value.narrow(name)
-        raise NkiValidationError(
-            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc",
-            code="register-kind",
-        )
+        message = f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
+        raise NkiValidationError(message, code="register-kind")
 
 
 @dataclass(eq=False)

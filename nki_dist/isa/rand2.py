@@ -56,9 +56,8 @@ def rand2(
 def _check(i: Instruction, arch: Arch) -> None:
     numbers = not isinstance(i["min"], Access) and not isinstance(i["max"], Access)
     if numbers and not i["min"] < i["max"]:
-        raise NkiValidationError(
-            f"min={i['min']}, max={i['max']}; allowed: min below max", code="argument-combination"
-        )
+        message = f"min={i['min']}, max={i['max']}; allowed: min below max"
+        raise NkiValidationError(message, code="argument-combination")
 
 
 @rand2.meaning

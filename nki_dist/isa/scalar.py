@@ -107,11 +107,8 @@ class NkiScalar(VirtualRegister):
     def _compare(self, other: Any) -> NkiScalar:
         self._operand("a comparison", other)
         if self.dtype is int64:
-            raise CompileError(
-                "a comparison of NkiScalars of int64; there is none of 64 bits",
-                location=self._where(),
-                code="scalar-comparison",
-            )
+            message = "a comparison of NkiScalars of int64; there is none of 64 bits"
+            raise CompileError(message, location=self._where(), code="scalar-comparison")
         return NkiScalar(self.register, self.dtype, True)
 
     def _operand(self, what: str, other: Any) -> int | VirtualRegister:

@@ -62,9 +62,8 @@ def wrapped(value: int, bits: int) -> int:
 @scalar_arithmetic.check
 def _known_width(i: Instruction, arch: Arch) -> None:
     if i["bits"] not in (32, 64):
-        raise NkiValidationError(
-            f"bits={i['bits']}; allowed: 32, 64", code="scalar-width", numbers={"got": i["bits"]}
-        )
+        message = f"bits={i['bits']}; allowed: 32, 64"
+        raise NkiValidationError(message, code="scalar-width", numbers={"got": i["bits"]})
 
 
 @scalar_arithmetic.meaning

@@ -340,10 +340,8 @@ class Spec:
         if label == "unknown" or asked is None:
             return ""
         if label not in self.engines:
-            raise NkiValidationError(
-                f"engine={label}; allowed: {', '.join(self.engines)} or unknown",
-                code="engine-choice",
-            )
+            message = f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
+            raise NkiValidationError(message, code="engine-choice")
         return label
 
     def choose_engine(self, i: Instruction, arch: Arch) -> str:

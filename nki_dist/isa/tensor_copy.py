@@ -42,10 +42,8 @@ def tensor_copy(dst=write(indirect=16), src=read(indirect=16), engine=engine.unk
 @tensor_copy.check
 def _check(i: Instruction, arch: Arch) -> None:
     if i.engine == "gpsimd" and (is_indirect(i["dst"]) or is_indirect(i["src"])):
-        raise NkiValidationError(
-            "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown",
-            code="indirect-view",
-        )
+        message = "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
+        raise NkiValidationError(message, code="indirect-view")
     if i["dst"].dtype is not i["src"].dtype:
         unpacked("dst src")(i, arch)
     if i.engine == "scalar" and arch.generation < 3:

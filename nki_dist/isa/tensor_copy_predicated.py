@@ -56,11 +56,8 @@ def tensor_copy_predicated(
 def _check(i: Instruction, arch: Arch) -> None:
     src, dtype = i["src"], i["dst"].dtype
     if not isinstance(src, Access) and not dtype.is_float and src != int(src):
-        raise NkiValidationError(
-            f"src={src!r} for dtype {dtype}; allowed: whole numbers",
-            code="argument-kind",
-            numbers={"got": src},
-        )
+        message = f"src={src!r} for dtype {dtype}; allowed: whole numbers"
+        raise NkiValidationError(message, code="argument-kind", numbers={"got": src})
 
 
 @tensor_copy_predicated.meaning

@@ -101,9 +101,8 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     b.available("op")(i, arch)
     b.operator_dtypes("dst data", "op")(i, arch)
     if i["negate"] and ALU[i["op"]].is_bitvec:
-        raise NkiValidationError(
-            f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only", code="operator-dtype"
-        )
+        message = f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only"
+        raise NkiValidationError(message, code="operator-dtype")
 
 
 @tensor_reduce.meaning

@@ -74,9 +74,8 @@ def tensor_scalar(
 def _operands(i: Instruction, arch: Arch) -> None:
     partitions = i["data"].shape[0]
     if not _names(i):
-        raise NkiValidationError(
-            "op0 and op1 are both None; allowed: at least one operator", code="operand-missing"
-        )
+        message = "op0 and op1 are both None; allowed: at least one operator"
+        raise NkiValidationError(message, code="operand-missing")
     for n in "01":
         op, operand = i["op" + n], i["operand" + n]
         if op is not None:
@@ -84,10 +83,8 @@ def _operands(i: Instruction, arch: Arch) -> None:
             if isinstance(operand, Access) and not ALU[op].is_bitvec:
                 _check_width("operand" + n, operand)
         elif operand is not None:
-            raise NkiValidationError(
-                f"operand{n} is given, op{n} is None; allowed: both or none",
-                code="argument-combination",
-            )
+            message = f"operand{n} is given, op{n} is None; allowed: both or none"
+            raise NkiValidationError(message, code="argument-combination")
 
 
 def _check_width(name: str, operand: Access) -> None:
@@ -105,10 +102,8 @@ def _check_width(name: str, operand: Access) -> None:
 def _kinds(i: Instruction, arch: Arch) -> None:
     kinds = {ALU[name].is_bitvec for name in _names(i)}
     if len(kinds) > 1:
-        raise NkiValidationError(
-            f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic",
-            code="operator-pair",
-        )
+        message = f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic"
+        raise NkiValidationError(message, code="operator-pair")
     operator = "op0" if i["op0"] is not None else "op1"
     b.operator_dtypes("dst data operand0 operand1", operator)(i, arch)
 

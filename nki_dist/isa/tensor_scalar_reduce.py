@@ -71,9 +71,8 @@ def tensor_scalar_reduce(
 @tensor_scalar_reduce.check
 def _check(i: Instruction, arch: Arch) -> None:
     if i["reverse0"]:
-        raise NkiValidationError(
-            "reverse0=True; allowed: False (the instruction lacks it)", code="engine-lacks"
-        )
+        message = "reverse0=True; allowed: False (the instruction lacks it)"
+        raise NkiValidationError(message, code="engine-lacks")
 
 
 @tensor_scalar_reduce.meaning

@@ -66,21 +66,16 @@ class Views(Access):
 
     def _guard(self, dim: int, moved: bool) -> None:
         if moved and dim == 0 and self.dynamic is not None and self.dynamic.kind == "vector":
-            raise NkiValidationError(
-                "dimension 0 of this view is addressed by a vector offset and can't be sliced",
-                code="vector-offset",
-            )
+            message = "dimension 0 of this view is addressed by a vector offset and can't be sliced"
+            raise NkiValidationError(message, code="vector-offset")
 
     def _keep_indirect(self, what: str, offset: int, shape: tuple[int, ...]) -> None:
         """Which columns an `.indirect()` view has is known at run time only."""
         if self.dynamic is None or self.dynamic.kind != "tensor":
             return
         if (offset, shape) != (self.offset, self.shape):
-            raise NkiValidationError(
-                f"{what} of an .indirect() view of shape {self.shape}; take the view last",
-                code="indirect-view",
-                numbers={"shape": self.shape},
-            )
+            message = f"{what} of an .indirect() view of shape {self.shape}; take the view last"
+            raise NkiValidationError(message, code="indirect-view", numbers={"shape": self.shape})
 
     def _no_dynamic_partition(self, dim: int) -> None:
         if dim == 0 and self.storage.region.on_chip:
@@ -109,10 +104,8 @@ class Views(Access):
                 code="partition-dimension",
             )
         if self.dynamic is not None and self.dynamic.kind == "vector":
-            raise NkiValidationError(
-                f"{what} would change dimension 0, which a vector offset indexes",
-                code="vector-offset",
-            )
+            message = f"{what} would change dimension 0, which a vector offset indexes"
+            raise NkiValidationError(message, code="vector-offset")
 
     def _partition_step(self, step: int, itemsize: int) -> int:
         """An on-chip pattern's first stride: a whole number of the storage's partitions.
@@ -139,11 +132,8 @@ class Views(Access):
         """Dimensions in another order; dimension 0 of an on-chip tensor stays."""
         dims = tuple(dims)
         if sorted(dims) != list(range(len(self.shape))):
-            raise NkiValidationError(
-                f"{dims} is no permutation of {len(self.shape)} dimensions",
-                code="view-dims",
-                numbers={"got": dims},
-            )
+            message = f"{dims} is no permutation of {len(self.shape)} dimensions"
+            raise NkiValidationError(message, code="view-dims", numbers={"got": dims})
         if dims and dims[0] != 0:
             self._keep_partition(f"permute({dims})")
         shape = tuple([self.shape[d] for d in dims])
@@ -197,9 +187,8 @@ class Views(Access):
         """Merge dimensions `start_dim..end_dim` (inclusive), which must be contiguous."""
         start_dim, end_dim = self._dim(start_dim), self._dim(end_dim)
         if start_dim > end_dim:
-            raise NkiValidationError(
-                f"flatten_dims({start_dim}, {end_dim}): empty range", code="view-dims"
-            )
+            message = f"flatten_dims({start_dim}, {end_dim}): empty range"
+            raise NkiValidationError(message, code="view-dims")
         if start_dim == 0 and end_dim > 0:
             self._keep_partition("flatten_dims(0, ...)")
         sizes = self.shape[start_dim : end_dim + 1]

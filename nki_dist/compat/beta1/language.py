@@ -150,10 +150,8 @@ def store(dst, value, *, mask=None, **hints):
 def load_transpose2d(src, *, mask=None, dtype=None, **hints):
     """A new SBUF tile with the transpose of a 2-D HBM tensor."""
     if mask is not None:
-        raise NkiValidationError(
-            "nl.load_transpose2d doesn't take a mask here; slice the tensor",
-            code="mask-unsupported",
-        )
+        message = "nl.load_transpose2d doesn't take a mask here; slice the tensor"
+        raise NkiValidationError(message, code="mask-unsupported")
     view = src.resolve()
     if view.shape[1] <= 128 or len(view.shape) != 2:
         return Tile(current.load_transpose2d(view, dtype))
@@ -223,10 +221,8 @@ def matmul(x, y, *, transpose_x=False, mask=None, **hints):
     if transpose_x:
         return nc_matmul(_operand(x, y), _operand(y, x), mask=mask)
     if mask is not None:
-        raise NkiValidationError(
-            "nl.matmul takes a mask only with transpose_x; slice the operands",
-            code="mask-unsupported",
-        )
+        message = "nl.matmul takes a mask only with transpose_x; slice the operands"
+        raise NkiValidationError(message, code="mask-unsupported")
     return Tile(current.matmul(_operand(x, y).resolve(), _operand(y, x).resolve()))
 
 
@@ -266,16 +262,14 @@ def atomic_rmw(dst, value, op, *, mask=None, **hints):
 
 def gemm_stationary_grid():
     """Refused: the documentation gives it no meaning."""
-    raise NkiValidationError(
-        "nl.gemm_stationary_grid isn't documented and isn't supported", code="not-simulated"
-    )
+    message = "nl.gemm_stationary_grid isn't documented and isn't supported"
+    raise NkiValidationError(message, code="not-simulated")
 
 
 def gemm_grid():
     """Refused: the documentation gives it no meaning."""
-    raise NkiValidationError(
-        "nl.gemm_grid isn't documented and isn't supported", code="not-simulated"
-    )
+    message = "nl.gemm_grid isn't documented and isn't supported"
+    raise NkiValidationError(message, code="not-simulated")
 
 
 _HELPERS = frozenset([

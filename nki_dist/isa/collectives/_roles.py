@@ -38,11 +38,8 @@ MAX_CHANNELS: Final = 4
 def _rank(name: str, value: Any) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    raise NkiValidationError(
-        f"{name} names rank {value!r}; a rank is an int from 0",
-        code="rank-form",
-        numbers={"got": value},
-    )
+    message = f"{name} names rank {value!r}; a rank is an int from 0"
+    raise NkiValidationError(message, code="rank-form", numbers={"got": value})
 
 
 def rank_groups(name: str, value: Any) -> list[list[int]]:
@@ -65,10 +62,8 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
     seen: dict[int, int] = {}
     for number, group in enumerate(groups):
         if not isinstance(group, (list, tuple, range)) or not len(group):
-            raise NkiValidationError(
-                f"{name}: group {number} is {group!r}; allowed: a list of at least one rank",
-                code="replica-group-form",
-            )
+            message = f"{name}: group {number} is {group!r}; allowed: a list of at least one rank"
+            raise NkiValidationError(message, code="replica-group-form")
         found.append([_rank(name, r) for r in group])
         for rank in found[-1]:
             if rank in seen:
@@ -89,17 +84,13 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
 def rank_pairs(name: str, value: Any) -> list[list[int]]:
     """[source, target] pairs; no rank sends or receives twice."""
     if not isinstance(value, (list, tuple)) or not value:
-        raise NkiValidationError(
-            f"{name}={shown(value)}; allowed: a list of (source, target) pairs",
-            code="collective-pairs",
-            numbers={"got": value},
-        )
+        message = f"{name}={shown(value)}; allowed: a list of (source, target) pairs"
+        raise NkiValidationError(message, code="collective-pairs", numbers={"got": value})
     found = []
     for pair in value:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise NkiValidationError(
-                f"{name} has {pair!r}; allowed: (source, target) pairs", code="collective-pairs"
-            )
+            message = f"{name} has {pair!r}; allowed: (source, target) pairs"
+            raise NkiValidationError(message, code="collective-pairs")
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
         times = Counter([p[side] for p in found])
@@ -137,11 +128,8 @@ def _channels(name: str, value: Any) -> list[int]:
         ids = [v for v in value if isinstance(v, (int, np.integer)) and v >= 0]
         if len(ids) == len(value) == len(set(ids)):
             return [int(v) for v in ids]
-    raise NkiValidationError(
-        f"{name}={shown(value)}; allowed: a list of different ints from 0",
-        code="replica-group-form",
-        numbers={"got": value},
-    )
+    message = f"{name}={shown(value)}; allowed: a list of different ints from 0"
+    raise NkiValidationError(message, code="replica-group-form", numbers={"got": value})
 
 
 GROUPS: Final = Custom(rank_groups)
@@ -177,14 +165,12 @@ def lists(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     lengths = {}
     for name in names:
         if not isinstance(i[name], list) or not i[name]:
-            raise NkiValidationError(
-                f"{name} must be a list of at least one tensor", code="collective-lists"
-            )
+            message = f"{name} must be a list of at least one tensor"
+            raise NkiValidationError(message, code="collective-lists")
         for n, a in enumerate(i[name]):
             if not isinstance(a, Access):
-                raise NkiValidationError(
-                    f"{name}[{n}] is a list; allowed: a tensor", code="collective-lists"
-                )
+                message = f"{name}[{n}] is a list; allowed: a tensor"
+                raise NkiValidationError(message, code="collective-lists")
         lengths[name] = len(i[name])
     if len(set(lengths.values())) > 1:
         raise NkiValidationError(
@@ -349,10 +335,8 @@ def channels(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
             for inner in value
         )
         if not good:
-            raise NkiValidationError(
-                f"{name} must be a list with, for each channel, a list of exactly one tensor",
-                code="collective-lists",
-            )
+            message = f"{name} must be a list with, for each channel, a list of exactly one tensor"
+            raise NkiValidationError(message, code="collective-lists")
         if len(value) != len(ids):
             raise NkiValidationError(
                 f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}",

@@ -17,9 +17,8 @@ def flat_buffers(i: Instruction, arch: Arch) -> None:
     for name in ("srcs", "dsts"):
         a = i[name][0]
         if a.region.on_chip:
-            raise NkiValidationError(
-                f"{name}[0] is {a.storage.label}; must be in HBM", code="collective-memory"
-            )
+            message = f"{name}[0] is {a.storage.label}; must be in HBM"
+            raise NkiValidationError(message, code="collective-memory")
     size = r.equal_group_size(i)
     _check_metadata(i, size)
     if not i["has_rdispls"] and i["dsts"][0].size % size:
@@ -45,9 +44,8 @@ def _check_metadata(i: Instruction, size: int) -> None:
             numbers={"got": meta.shape},
         )
     if meta.dynamic is not None:
-        raise NkiValidationError(
-            "metadata_tensor must have an address known when tracing", code="collective-metadata"
-        )
+        message = "metadata_tensor must have an address known when tracing"
+        raise NkiValidationError(message, code="collective-metadata")
     row, column = meta.strides[-2:]
     if row != size or (column != 1 and size > 1):
         raise NkiValidationError(
