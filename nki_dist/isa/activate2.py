@@ -99,7 +99,7 @@ def _operators(i: Instruction, arch: Arch) -> None:
         )
     for n, operator in zip("01", ops, strict=True):
         if operator != "bypass":
-            b.check_operand(f"imm{n}", operator, i[f"imm{n}"], i["data"].shape[0])
+            b.operand(f"imm{n}", f"op{n}", "data")(i, arch)
         elif i[f"reverse{n}"]:
             message = f"reverse{n}=True with op{n}=bypass; allowed: False"
             raise NkiValidationError(message, code="argument-combination")

@@ -33,29 +33,23 @@ _FASTER_WITH_ROWS = ("maximum", "minimum")
 
 @rule
 def operand(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str, of: str) -> None:
-    """Operands fit their operator; tiles have the partitions of another operand."""
+    """Operands fit their operator: for a binary one numbers, or tiles of one element for each
+    partition of another operand; none for a unary one."""
+    op = i[operator]
     for name in names:
-        check_operand(name, i[operator], i[name], i[of].shape[0])
-
-
-def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
-    """The operand fits its operator: a number or (P, 1) tile for a binary one, none for a unary.
-
-    Raises:
-        NkiValidationError: it doesn't.
-    """
-    if ALU[op].arity == 1:
-        if isinstance(value, Access) or value not in (None, 0):
-            message = f"{name}={value!r} for the unary nl.{op}; allowed: None or 0"
-            raise NkiValidationError(message, code="argument-combination")
-        return
-    if value is None:
-        raise NkiValidationError(
-            f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
-            code="operand-missing",
-            numbers={"allowed": (partitions, 1)},
-        )
-    scalar_or_column(name, value, partitions)
+        value, partitions = i[name], i[of].shape[0]
+        if ALU[op].arity == 1:
+            if isinstance(value, Access) or value not in (None, 0):
+                message = f"{name}={value!r} for the unary nl.{op}; allowed: None or 0"
+                raise NkiValidationError(message, code="argument-combination")
+        elif value is None:
+            raise NkiValidationError(
+                f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
+                code="operand-missing",
+                numbers={"allowed": (partitions, 1)},
+            )
+        else:
+            scalar_or_column(name, value, partitions)
 
 
 @rule

@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nki_dist.arch import Arch
-from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.array_tile import ArrayTile
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
@@ -41,7 +41,7 @@ from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
-from nki_dist.isa.tracing import (
+from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them from here
     Tracer,
     current_tracer,
     may_reject,
@@ -378,20 +378,3 @@ def require_generation(arch: Arch, generation: int, what: str) -> None:
             code="generation",
             numbers={"got": arch.generation, "least": generation},
         )
-
-
-__all__ = [
-    "CompileError",
-    "Cost",
-    "Spec",
-    "Tracer",
-    "current_tracer",
-    "instruction",
-    "may_reject",
-    "release_in_force",
-    "released",
-    "require_generation",
-    "todays_kernel",
-    "tracing",
-    "tracing_with",
-]

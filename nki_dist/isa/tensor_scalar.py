@@ -72,14 +72,13 @@ def tensor_scalar(
 
 @tensor_scalar.check
 def _operands(i: Instruction, arch: Arch) -> None:
-    partitions = i["data"].shape[0]
     if not _names(i):
         message = "op0 and op1 are both None; allowed: at least one operator"
         raise NkiValidationError(message, code="operand-missing")
     for n in "01":
         op, operand = i["op" + n], i["operand" + n]
         if op is not None:
-            b.check_operand("operand" + n, op, operand, partitions)
+            b.operand("operand" + n, "op" + n, "data")(i, arch)
             if isinstance(operand, Access) and not ALU[op].is_bitvec:
                 _check_width("operand" + n, operand)
         elif operand is not None:

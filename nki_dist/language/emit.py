@@ -9,7 +9,7 @@ Errors carry the function's name and the kernel's line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -38,25 +38,11 @@ __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 NUMBERS = (int, float, np.number, np.bool_)
 
 
-def refuse(
-    function: str,
-    text: str,
-    *,
-    code: str,
-    hint: str | None = None,
-    numbers: Mapping[str, Any] | None = None,
-) -> NkiValidationError:
+def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     tracer = current_tracer()
-    return NkiValidationError(
-        text,
-        code=code,
-        hint=hint,
-        numbers=numbers,
-        location=tracer.where(),
-        core=tracer.core,
-        instruction=f"nl.{function}",
-    )
+    place: dict[str, Any] = {"location": tracer.where(), "core": tracer.core}
+    return NkiValidationError(text, code=code, instruction=f"nl.{function}", **place, **more)
 
 
 def tile(function: str, name: str, value: Any) -> NkiTensor:
