@@ -257,6 +257,15 @@ def test_result_depends_on_the_values_only(table):
         same(line[:-5].reshape(x.shape))
 
 
+def test_valid_ranges():
+    inside = ACTIVATIONS["reciprocal"].in_valid_range(np.array([-1.0, 0.0, 2.0**43, NAN, 5.0]))
+    assert inside.tolist() == [True, False, False, False, True]
+    assert ACTIVATIONS["log"].in_valid_range(np.array([0.0, 1.0])).tolist() == [False, True]
+    assert ACTIVATIONS["exp"].in_valid_range(np.array([[-INF, NAN]])).all()
+    limited = {name for name, a in ACTIVATIONS.items() if a.valid is not None}
+    assert limited == {"sin", "arctan", "log", "sqrt", "rsqrt", "reciprocal"}
+
+
 def test_lookup_by_name_and_refusal():
     assert activation("gelu") is ACTIVATIONS["gelu"]
     assert activation("absolute") is ACTIVATIONS["abs"]

@@ -17,7 +17,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
-from nki_dist.isa.checks import rule, scalar_or_column, unpacked
+from nki_dist.isa.checks import check_unpacked, rule, scalar_or_column
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.ops.operation import Operation, is_array, op, share_memory
@@ -38,7 +38,11 @@ def operand(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str, o
     op = i[operator]
     for name in names:
         value, partitions = i[name], i[of].shape[0]
-        if ALU[op].arity == 1:
+        if op is None:
+            if value is not None:
+                message = f"{name} is given, {operator} is None; allowed: both or none"
+                raise NkiValidationError(message, code="argument-combination")
+        elif ALU[op].arity == 1:
             if isinstance(value, Access) or value not in (None, 0):
                 message = f"{name}={value!r} for the unary nl.{op}; allowed: None or 0"
                 raise NkiValidationError(message, code="argument-combination")
@@ -53,12 +57,13 @@ def operand(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str, o
 
 
 @rule
-def operator_dtypes(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str) -> None:
+def operator_dtypes(i: Instruction, arch: Arch, names: tuple[str, ...], operators: str) -> None:
     """Bitwise operators take integers, tiles of one width; others anything but packed types."""
-    if not ALU[i[operator]].is_bitvec:
-        unpacked(" ".join(names))(i, arch)
+    op = next((name for name in (i[n] for n in operators.split()) if name is not None), None)
+    if op is None or not ALU[op].is_bitvec:
+        check_unpacked(i, arch, names)
         return
-    op, widths = i[operator], {}
+    widths = {}
     for name in names:
         value = i[name]
         if isinstance(value, Access):

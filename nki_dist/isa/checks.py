@@ -96,11 +96,11 @@ def _spread(operands: dict[str, Access], dim: int, how: str) -> str | None:
 
 
 def _tiles(i: Instruction, names: tuple[str, ...]) -> dict[str, Access]:
-    return {name: i[name] for name in names if isinstance(i[name], Access)}
+    args = i.args
+    return {name: args[name] for name in names if isinstance(args[name], Access)}
 
 
-@rule
-def same_partitions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+def check_partitions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """All operands touch the same number of partitions."""
     tiles = _tiles(i, names)
     sizes = {name: a.shape[0] for name, a in tiles.items()}
@@ -114,8 +114,7 @@ def same_partitions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
         )
 
 
-@rule
-def same_free_size(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+def check_free_size(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """All operands have the same number of elements per partition."""
     tiles = _tiles(i, names)
     sizes = {name: a.free_size for name, a in tiles.items()}
@@ -130,15 +129,17 @@ def same_free_size(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
         )
 
 
-def same_tile(names: str) -> Check:
+@rule
+def same_tile(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Same partitions and same number of elements per partition; shapes may differ."""
-    partitions, free = same_partitions(names), same_free_size(names)
+    args = i.args
+    if len({args[name].shape for name in names if isinstance(args[name], Access)}) > 1:
+        check_partitions(i, arch, names)
+        check_free_size(i, arch, names)
 
-    def check(i: Instruction, arch: Arch) -> None:
-        partitions(i, arch)
-        free(i, arch)
 
-    return check
+same_partitions = rule(check_partitions)
+same_free_size = rule(check_free_size)
 
 
 @rule
@@ -165,13 +166,15 @@ def tile_dtype(i: Instruction, arch: Arch, names: tuple[str, ...], dtype: DType)
             )
 
 
-@rule
-def unpacked(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+def check_unpacked(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Arithmetic has no meaning on packed (x4) data types."""
     for name, a in _tiles(i, names).items():
         if a.dtype.is_mx:
             message = f"{name} has the packed dtype {a.dtype}; allowed: one value per element"
             raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
+
+
+unpacked = rule(check_unpacked)
 
 
 @rule

@@ -22,9 +22,8 @@ EIGHT = 8
 
 @rule
 def row_length(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
-    """Tiles of up to 3 dimensions with 8 to `max8_max` elements per partition."""
+    """Tiles with 8 to `max8_max` elements per partition."""
     for name in names:
-        dimensions(name, 3)(i, arch)
         got, most = i[name].free_size, arch.max8_max
         if not EIGHT <= got <= most:
             raise NkiValidationError(
@@ -46,6 +45,7 @@ def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
     effects=Effects(_largest("src"), partial=False, bits=moves("dst src"), state=None),
     checks=[
         same_partitions("dst src"),
+        dimensions("src", 3),
         row_length("src"),
         free_size("dst", EIGHT, "exactly 8"),
         unpacked("dst src"),

@@ -47,9 +47,9 @@ def _found(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results
     effects=Effects(_found("data vals"), partial=False, bits=moves("data vals"), state=None),
     checks=[
         same_partitions("dst data vals"),
+        dimensions("data vals", 3),
         row_length("data"),
         free_size("vals dst", EIGHT, "exactly 8"),
-        dimensions("vals", 3),
         unpacked("data vals"),
     ],
     cost=per_element("data"),

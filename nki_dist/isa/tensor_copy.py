@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import not_in_psum, same_tile, unpacked
+from nki_dist.isa.checks import check_unpacked, not_in_psum, same_tile
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import engine
@@ -45,7 +45,7 @@ def _check(i: Instruction, arch: Arch) -> None:
         message = "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
         raise NkiValidationError(message, code="indirect-view")
     if i["dst"].dtype is not i["src"].dtype:
-        unpacked("dst src")(i, arch)
+        check_unpacked(i, arch, ("dst", "src"))
     if i.engine == "scalar" and arch.generation < 3:
         raise NkiValidationError(
             "the Scalar engine of NeuronCore-v2 has no tensor_copy; use "

@@ -44,7 +44,9 @@ def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 
 
 @instruction(
-    engines="vector", effects=Effects(_reduced("data"), partial=False, bits=None, state=None)
+    engines="vector",
+    effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
+    checks=[same_partitions("dst data"), b.available("op"), b.operator_dtypes("dst data", "op")],
 )
 def tensor_reduce(
     dst=write(indirect=16),
@@ -85,7 +87,6 @@ def _axis(i: Instruction, arch: Arch) -> None:
             code="axis",
             numbers={"got": i["axis"], "least": 1, "most": rank - 1},
         )
-    same_partitions("dst data")(i, arch)
     kept = prod(i["data"].shape[1 : rank - len(axes)])
     if i["dst"].free_size != kept:
         raise NkiValidationError(
@@ -98,8 +99,6 @@ def _axis(i: Instruction, arch: Arch) -> None:
 
 @tensor_reduce.check
 def _dtypes(i: Instruction, arch: Arch) -> None:
-    b.available("op")(i, arch)
-    b.operator_dtypes("dst data", "op")(i, arch)
     if i["negate"] and ALU[i["op"]].is_bitvec:
         message = f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only"
         raise NkiValidationError(message, code="operator-dtype")
