@@ -43,10 +43,31 @@ def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
     return {"dst": union(m.reshape(partitions, free, -1), 2)}
 
 
+def _reduced_axes(i: Instruction) -> list[int]:
+    rank = len(i["data"].shape)
+    return sorted(a + rank if a < 0 else a for a in i["axis"])
+
+
+def _check_axis(i: Instruction, arch: Arch) -> None:
+    rank, axes = len(i["data"].shape), _reduced_axes(i)
+    if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
+        raise NkiValidationError(
+            f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
+            f"of dimensions 1 to {rank - 1}",
+            code="axis",
+            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
+        )
+
+
 @instruction(
     engines="vector",
     effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
-    checks=[same_partitions("dst data"), b.available("op"), b.operator_dtypes("dst data", "op")],
+    checks=[
+        _check_axis,
+        same_partitions("dst data"),
+        b.available("op"),
+        b.operator_dtypes("dst data", "op"),
+    ],
 )
 def tensor_reduce(
     dst=write(indirect=16),
@@ -77,23 +98,16 @@ def tensor_reduce(
 
 
 @tensor_reduce.check
-def _axis(i: Instruction, arch: Arch) -> None:
-    rank = len(i["data"].shape)
-    axes = sorted(a + rank if a < 0 else a for a in i["axis"])
-    if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
+def _rows(i: Instruction, arch: Arch) -> None:
+    shape, dst = i["data"].shape, i["dst"]
+    axes = _reduced_axes(i)
+    kept = prod(shape[1 : len(shape) - len(axes)])
+    if dst.free_size != kept:
         raise NkiValidationError(
-            f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
-            f"of dimensions 1 to {rank - 1}",
-            code="axis",
-            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
-        )
-    kept = prod(i["data"].shape[1 : rank - len(axes)])
-    if i["dst"].free_size != kept:
-        raise NkiValidationError(
-            f"dst has {i['dst'].free_size} elements per partition (shape {i['dst'].shape}); "
-            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}",
+            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); reducing "
+            f"dimensions {axes} of shape {shape} leaves {kept}",
             code="free-mismatch",
-            numbers={"got": i["dst"].free_size, "allowed": kept},
+            numbers={"got": dst.free_size, "allowed": kept},
         )
 
 
