@@ -4,7 +4,7 @@ Rows of `data/model_rows.csv`, which are aws-neuron-sdk's with one text at a tim
 weights: Trn1 from about-neuron/benchmarks/trn1/latency_data_decoder.csv, Trn2 without speculative
 decoding from libraries/nxd-inference/tutorials/llama70b_perf_comparison.csv and the same of 405b,
 whose prompts of 10,000 tokens go into a bucket of 12,288. Models of examples/llm are run
-dry; a token stands in the middle of the output. No figure of the simulator is fitted to any of them.
+dry; a token stands in the middle of the output. No figure of the simulator is fitted to them.
 """
 
 from __future__ import annotations

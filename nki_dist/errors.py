@@ -216,6 +216,12 @@ class RetryWarning(NkiWarning):
     default_code = "launch-again"
 
 
+class UnseenErrorWarning(NkiWarning):
+    """A launch in a row failed, and its world was closed before anybody asked for a value."""
+
+    default_code = "error-unseen"
+
+
 class ClusterWarning(NkiWarning):
     """A kept Ray (`nki-dist cluster`) is there, and this program can't use it."""
 

@@ -73,7 +73,7 @@ class RayHost(RegionHost, RowHost):
         self._messages = MessageMemory()
         self._stacks: WorldStacks | None = None
         self._regions = None
-        self._era = 0
+        self._era, self._renewed = 0, False
         self._launches = itertools.count()
         self._layouts = Layouts()
         self._encoded = Encoded()
@@ -210,7 +210,9 @@ class RayHost(RegionHost, RowHost):
         sound, self._sound = self._sound, False
         self._stopping = False
         try:
-            self._renew(sound)
+            renewed, self._renewed = self._renewed, False
+            if not (sound and renewed):
+                self._renew(sound)
             with self._joined.used(self._abandon):
                 try:
                     result = self._launch(launch)

@@ -17,6 +17,7 @@ from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Place, Places
+from nki_dist.hbm.layout import Given
 
 
 class RegionHost:
@@ -30,6 +31,7 @@ class RegionHost:
     _abandon: Callable[[], None]
     _renew: Callable[[bool], None]
     _sound: bool
+    _renewed: bool  # just now, for the launch that follows
     _regions: WorldRegions | None  # once a tensor stays in HBM
     _era: int
     _has: list[set[int]]  # regions that each process has mapped
@@ -42,7 +44,7 @@ class RegionHost:
         except Exception:
             self._sound = True
             raise
-        self._sound = True
+        self._sound, self._renewed = True, True
         return self._era
 
     @contextmanager
@@ -68,7 +70,7 @@ class RegionHost:
                     has -= mapped
             regions.drop(numbers)
 
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
+    def write(self, place: Place, values: Sequence[Given]) -> None:
         """See Host."""
         with self._held() as regions:
             regions.write(place, values, self._patience())

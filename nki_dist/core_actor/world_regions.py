@@ -16,7 +16,8 @@ from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.nodes import on_node
 from nki_dist.core_actor.world_stacks import node_answer
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.contents import Fill, Place, fill, read, write
+from nki_dist.hbm.contents import Fill, Place, bits, fill, read, write
+from nki_dist.hbm.layout import Given
 from nki_dist.hbm.node_regions import NodeRegions, RegionAgent
 from nki_dist.hbm.nodes import here
 
@@ -76,11 +77,15 @@ class WorldRegions:
         for agent in self._agents.values():
             agent.drop.remote(numbers)
 
-    def write(self, place: Place, values: Sequence[np.ndarray], patience: Patience) -> None:
-        """Copy a tensor in: bits by rank. One array that several ranks get travels once."""
+    def write(self, place: Place, values: Sequence[Given], patience: Patience) -> None:
+        """Copy a tensor in, by rank. One array that several ranks get travels once."""
         away = {}
         for node, agent in self._agents.items():
-            away[node] = agent.write.remote(place, {r: values[r] for r in self._ranks[node]})
+            raw: dict[int, np.ndarray] = {}
+            for rank in self._ranks[node]:
+                same = next((r for r in raw if values[r] is values[rank]), None)
+                raw[rank] = bits(values[rank]) if same is None else raw[same]
+            away[node] = agent.write.remote(place, raw)
         if self._mine is not None:
             write(self._mine, place, {r: values[r] for r in self._mine.ranks})
         self._answers(away, patience)

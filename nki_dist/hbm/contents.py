@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from nki_dist.hbm.layout import Given
+
 Place: TypeAlias = "tuple[int, int]"
 """The number of a region, and bytes from its beginning."""
 Places: TypeAlias = "tuple[tuple[tuple[str, int], Place], ...]"
@@ -21,15 +23,22 @@ class Memories(Protocol):
     def memory(self, rank: int, number: int) -> np.ndarray: ...
 
 
-def write(regions: Memories, place: Place, values: Mapping[int, np.ndarray]) -> None:
-    """Copy a tensor in.
+def made(value: Given) -> np.ndarray:
+    """An array that may have to be made."""
+    return value() if callable(value) else value
 
-    Args:
-        values: of each rank its bits, as uint8 of any shape.
-    """
+
+def bits(value: Given) -> np.ndarray:
+    """An array's bytes, as they lie in HBM."""
+    return np.ascontiguousarray(made(value)).reshape(-1).view(np.uint8)
+
+
+def write(regions: Memories, place: Place, values: Mapping[int, Given]) -> None:
+    """Copy a tensor in: of each rank an array, or what makes it when it is called."""
     number, at = place
-    for rank, bits in values.items():
-        regions.memory(rank, number)[at : at + bits.size] = bits.reshape(-1)
+    for rank, value in values.items():
+        raw = bits(value)
+        regions.memory(rank, number)[at : at + raw.size] = raw
 
 
 def read(regions: Memories, place: Place, nbytes: int, ranks: Sequence[int]) -> list[np.ndarray]:
@@ -40,6 +49,6 @@ def read(regions: Memories, place: Place, nbytes: int, ranks: Sequence[int]) -> 
 
 def fill(regions: Memories, fills: Sequence[Fill], ranks: Sequence[int]) -> None:
     """Poison tensors that nobody has written."""
-    for (number, at), nbytes, bits, raw in fills:
+    for (number, at), nbytes, pattern, raw in fills:
         for rank in ranks:
-            regions.memory(rank, number)[at : at + nbytes].view(raw).fill(bits)
+            regions.memory(rank, number)[at : at + nbytes].view(raw).fill(pattern)

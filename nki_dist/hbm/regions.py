@@ -19,7 +19,7 @@ from nki_dist.ops.alignment import padded
 
 LEAST: Final = 64 << 10  # bytes of a region
 LARGEST: Final = 16 << 20  # bytes up to which a region gets more than was asked for
-KEPT: Final = 64 << 20  # bytes of a rank that stay for later tensors when nobody has them
+KEPT: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
 
 
 class Block:
@@ -101,13 +101,13 @@ class Regions:
         region.take(need)
         return Block((number, 0), nbytes, self._back)
 
-    def empty(self, kept: int = KEPT) -> Iterator[int]:
+    def empty(self, kept: int) -> Iterator[int]:
         """Numbers of regions that nobody has anything in, but for some that stay for later.
 
         They are forgotten; whoever asks drops them.
 
         Args:
-            kept: bytes of those that stay.
+            kept: bytes, of each rank, of those that stay.
         """
         self._collect()
         for number, region in sorted(self._regions.items(), key=lambda item: item[1].nbytes):

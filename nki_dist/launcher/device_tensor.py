@@ -6,21 +6,22 @@ is for `residence`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from nki_dist import frameworks
+from nki_dist import dtypes, frameworks
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError, NkiError, TensorSizeError
+from nki_dist.hbm.contents import made
+from nki_dist.hbm.layout import Given
 from nki_dist.hbm.regions import Block
+from nki_dist.launcher.binding import PerRank, is_array, of_rank, take_array
+from nki_dist.launcher.in_hbm import InHbm
 
-if TYPE_CHECKING:
-    from nki_dist.launcher.residence import Residence
 
-
-class DeviceTensor:
+class DeviceTensor(InHbm):
     """A tensor in the HBM of each rank of a world; `World.put` and launches make them.
 
     It is freed when nobody has it, by `free()`, and with its world. A kernel that gets one reads
@@ -38,16 +39,15 @@ class DeviceTensor:
         shape: tuple[int, ...],
         dtype: DType,
         name: str,
-        home: Residence | None = None,
+        home: Any = None,
         alone: bool = False,
     ) -> None:
-        self.shape, self.name = shape, name
-        self._dtype, self._home, self._alone = dtype, home, alone
+        super().__init__(shape, dtype, name)
+        self._home, self._alone = home, alone  # a Residence; whether it reads as one array
         self._block: Block | None = None
         self._values: list[np.ndarray] | None = None  # of one that isn't in HBM yet
         self._restore: Any = None  # gives the values, while nothing has been written since
-        self._error: Exception | None = None  # why there is no value
-        self._hollow = np.broadcast_to(np.zeros((), dtype.dtype), shape)
+        self._error: BaseException | None = None  # why there is no value
 
     # ---- made outside of a world -----------------------------------------------------------------
 
@@ -63,10 +63,10 @@ class DeviceTensor:
         Raises:
             NkiValidationError: NKI has no such dtype.
         """
-        taken, shape, dtype = _taken(name or "array", array)
-        made = cls(shape, dtype, name or "tensor", alone=True)
-        made._values = [np.array(taken, order="C").reshape(shape)]
-        return made
+        taken = _taken(name or "array", array)
+        tensor = cls(taken.shape, dtypes.of(taken.dtype), name or "tensor", alone=True)
+        tensor._values = [np.array(taken, order="C")]
+        return tensor
 
     @classmethod
     def from_torch(cls, tensor: Any, name: str | None = None, core_id: int = 0) -> Any:
@@ -86,7 +86,7 @@ class DeviceTensor:
             LaunchError: it is freed, its world closed or dry.
             CoreLostError: it was lost with a process or node.
         """
-        values = self._read()
+        values: list[np.ndarray] = self._read()
         return values[0] if self._alone else values
 
     def torch(self) -> Any:
@@ -94,8 +94,8 @@ class DeviceTensor:
         import torch
 
         like = frameworks.describe(torch.empty(0))
-        made = [frameworks.like(like, a) for a in self._read()]
-        return made[0] if self._alone else made
+        values = [frameworks.like(like, a) for a in self._read()]
+        return values[0] if self._alone else values
 
     def write_from_numpy(self, array: Any) -> None:
         """Write it anew, after the launches before.
@@ -108,11 +108,12 @@ class DeviceTensor:
         """
         ranks = 1 if self._home is None else self._home.ranks
         values = values_by_rank(array, ranks, self.name)
-        for value in values:
-            self._check_fits(value)
+        first = values[0]
+        assert isinstance(first, np.ndarray)
+        self._check_fits(first)
         if self._values is not None:
             self._refuse_freed()
-            self._values = [np.array(v, order="C").reshape(self.shape) for v in values]
+            self._values = [np.array(made(v), order="C") for v in values]
         else:
             self._at_home().write(self, values)
 
@@ -130,20 +131,17 @@ class DeviceTensor:
         )
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype.dtype
-
-    @property
     def nbytes(self) -> int:
         """Bytes in each rank's HBM."""
-        return self._hollow.size * self._dtype.itemsize
+        return self.hollow.size * self._dtype.itemsize
 
     def _read(self) -> list[np.ndarray]:
         if self._values is not None:
             return [v.copy() for v in self._values]
-        return self._at_home().read(self)
+        values: list[np.ndarray] = self._at_home().read(self)
+        return values
 
-    def _at_home(self) -> Residence:
+    def _at_home(self) -> Any:
         self._refuse_freed()
         assert self._home is not None
         return self._home
@@ -154,7 +152,7 @@ class DeviceTensor:
             raise error.with_traceback(None)
 
     def _check_fits(self, value: np.ndarray) -> None:
-        if value.shape != self.shape or value.dtype != self._hollow.dtype:
+        if value.shape != self.shape or value.dtype != self.hollow.dtype:
             raise TensorSizeError(
                 f"Size mismatch: an array of shape {value.shape} and dtype {value.dtype} "
                 f"({value.nbytes} bytes) for tensor {self.name} of shape {self.shape} and dtype "
@@ -170,53 +168,57 @@ class DeviceTensor:
             hint="write tensor.numpy(), which copies it from there",
         )
 
+    def __reduce__(self) -> Any:
+        raise LaunchError(
+            f"tensor {self.name} is in HBM, and can't be copied or pickled as a Python object",
+            code="tensor-as-array",
+            hint="write tensor.numpy(), which copies it from there",
+        )
+
     def __repr__(self) -> str:
         return f"DeviceTensor(shape={self.shape}, dtype={self.dtype}, name={self.name})"
 
 
-def values_by_rank(value: Any, ranks: int, name: str) -> list[np.ndarray]:
+def values_by_rank(value: Any, ranks: int, name: str) -> list[Given]:
     """An array for each rank, of one shape and dtype; the same one where they don't differ.
+
+    What a function of the rank gives is made when it is called, but for rank 0's.
 
     Raises:
         LaunchError: it is no array, or ranks differ.
         NkiValidationError: NKI has no such dtype.
     """
-    from nki_dist.launcher.binding import PerRank, of_rank
-
     if not isinstance(value, PerRank):
-        return [_shaped(name, value)] * ranks
+        return [_taken(name, value)] * ranks
+    first = _taken(name, of_rank(value, 0, ranks))
     made: dict[int, np.ndarray] = {}
-    values = []
-    for rank in range(ranks):
+
+    def of(rank: int) -> np.ndarray:
         given = of_rank(value, rank, ranks)
-        values.append(made.setdefault(id(given), _shaped(name, given)))
-    _check_alike(values, name)
-    return values
+        if id(given) not in made:
+            found = _taken(name, given)
+            if (found.shape, found.dtype) != (first.shape, first.dtype):
+                raise LaunchError(
+                    f"tensor {name} is {first.shape} {first.dtype} on rank 0 and {found.shape} "
+                    f"{found.dtype} on rank {rank}; all ranks have one shape and dtype",
+                    code="ranks-differ",
+                    numbers={"rank": rank},
+                )
+            if callable(value.values):
+                return found
+            made[id(given)] = found
+        return made[id(given)]
+
+    if callable(value.values):
+        return [first, *(partial(of, rank) for rank in range(1, ranks))]
+    return [of(rank) for rank in range(ranks)]
 
 
-def _check_alike(values: Sequence[np.ndarray], name: str) -> None:
-    first = values[0]
-    for rank, value in enumerate(values):
-        if (value.shape, value.dtype) != (first.shape, first.dtype):
-            raise LaunchError(
-                f"tensor {name} is {first.shape} {first.dtype} on rank 0 and {value.shape} "
-                f"{value.dtype} on rank {rank}; all ranks have one shape and dtype",
-                code="ranks-differ",
-                numbers={"rank": rank},
-            )
-
-
-def _shaped(name: str, value: Any) -> np.ndarray:
-    array, shape, _ = _taken(name, value)
-    return array.reshape(shape)
-
-
-def _taken(name: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:
-    from nki_dist.launcher.binding import is_array, take_array
-
+def _taken(name: str, value: Any) -> np.ndarray:
     if not is_array(value) or isinstance(value, DeviceTensor):
         raise LaunchError(
             f"{type(value).__name__} for tensor {name}; allowed: an array of NumPy, torch or jax",
             code="tensor-kind",
         )
-    return take_array("world.put", name, value)
+    array, shape, _ = take_array("world.put", name, value)
+    return array.reshape(shape)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nki_dist.arch import Arch
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError, UnseenErrorWarning, as_warning
 from nki_dist.forks import Shared
 from nki_dist.launcher.idle import idlers
 from nki_dist.launcher.residence import Residence
@@ -70,16 +70,20 @@ class Hosted(Shared):
         self.start()
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, *_: Any) -> None:
         try:
             if kind is None:
                 self.wait()
+            elif not isinstance(error, Exception):  # an interrupt
+                self._row.give_up(error)
         finally:
             self.close()
 
     def close(self) -> None:
         """Stop the cores and release their memory, after the launches before."""
         self._row.drain()
+        if isinstance(unseen := self._row.take_first(), NkiError):
+            session().warn(as_warning(unseen, UnseenErrorWarning))
         with self._lock:
             self.closed = True
             if self._host is not None:
@@ -92,7 +96,7 @@ class Hosted(Shared):
             self._used = time.monotonic()  # by somebody, now
             return
         try:
-            if self.residence or self._row:
+            if self.residence.in_use or not self._row.idle:
                 self._used = time.monotonic()  # whoever has tensors in HBM may want them
             if self._host is not None and time.monotonic() - self._used >= seconds:
                 self._host.close()

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
-from nki_dist.hbm.regions import Block, Regions
+from nki_dist.hbm.contents import made
+from nki_dist.hbm.layout import Given
+from nki_dist.hbm.regions import KEPT, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
+from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Host
 
 LISTED: Final = 5  # of the tensors that are there, in a message
-Values: TypeAlias = "list[np.ndarray]"
-"""Of a tensor, by rank."""
+Values: TypeAlias = "Sequence[Given]"
+"""Of a tensor, by rank: arrays, or what makes them."""
 
 
 class Residence:
@@ -30,6 +34,9 @@ class Residence:
 
     Args:
         world: whose.
+
+    Attributes:
+        held: numbers of the regions that the host has.
     """
 
     def __init__(self, world: Any) -> None:
@@ -38,9 +45,12 @@ class Residence:
         self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
         self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
         self._regions = Regions()
-        self._held: set[int] = set()  # regions that the host has
-        self._era: int | None = None
+        self.held: set[int] = set()
+        self._since: tuple[weakref.ref[Host], int] | None = None  # that they are from
         self._suspect: list[Block] = []  # that a launch which was lost may still write
+        # What failed since the program was last told of errors: with its error, and whether its
+        # memory is as it was.
+        self._untold: list[tuple[DeviceTensor, BaseException | None, bool]] = []
 
     @property
     def _world(self) -> Any:
@@ -57,25 +67,27 @@ class Residence:
         there = [t for t in self._tensors if t._block is not None]
         return sorted(there, key=lambda t: (-t.nbytes, t.name))
 
-    def __bool__(self) -> bool:
-        return bool(self._held)
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody has memory."""
+        return self._regions.taken > 0
 
     # ---- the host --------------------------------------------------------------------------------
 
     def host(self) -> Host:
         """The world's host; what was lost with a former one is known to be."""
         host: Host = self._world._started()
-        era = host.era()
-        if self._era != era:
-            lost = self._era is not None and self._held
-            self._era = era
+        since = weakref.ref(host), host.era()
+        if self._since != since:
+            lost = self._since is not None
+            self._since = since
             if lost:
                 self._lose()
         return host
 
     def _lose(self) -> None:
         """All memory is gone."""
-        self._held.clear()
+        self.held.clear()
         self._regions.forget()
         self._suspect.clear()
         for t in self._tensors:
@@ -84,10 +96,17 @@ class Residence:
                 t._error = _lost(t)
 
     def revive(self, tensor: DeviceTensor, host: Host) -> None:
-        """Put it again if it was lost and can be, else raise why it has no value, if so."""
-        if tensor._error is not None and tensor._restore is not None:
+        """Put it again if it was lost and can be, else raise why it has no value, if so.
+
+        Not before the program knows that a launch has failed: what it asks for until then is meant
+        to see what that one was to write.
+        """
+        untold = any(t is tensor for t, _, _ in self._untold)
+        if tensor._error is not None and tensor._restore is not None and not untold:
+            values = tensor._restore()
+            tensor._check_fits(made(values[0]))
             self.place(tensor, host)
-            host.write(_place(tensor), _bits(tensor._restore()))
+            host.write(_place(tensor), values)
             tensor._error = None
         refuse_failed(tensor)
 
@@ -105,10 +124,16 @@ class Residence:
         self.check_room(tensor.nbytes, f"tensor {tensor.name}")
         block = self._regions.take(tensor.nbytes)
         number, _ = block.place
-        if host is not None and number not in self._held:
+        if host is not None and number not in self.held:
             self._hold(host, number, tensor)
+            if empty := self._empty():
+                self._drop(host, empty)
         tensor._block = block
         self._tensors.add(tensor)
+
+    def _empty(self) -> list[int]:
+        """Regions that nobody has anything in, but for some that stay for later."""
+        return [n for n in self._regions.empty(KEPT // self.ranks) if n in self.held]
 
     def _hold(self, host: Host, number: int, tensor: DeviceTensor) -> None:
         size = self._regions.sizes[number]
@@ -116,7 +141,7 @@ class Residence:
             try:
                 host.hold(number, size)
             except OutOfMemoryError:
-                if not (empty := [n for n in self._regions.empty(0) if n in self._held]):
+                if not (empty := [n for n in self._regions.empty(0) if n in self.held]):
                     raise
                 self._drop(host, empty)
                 host.hold(number, size)
@@ -125,7 +150,7 @@ class Residence:
             if isinstance(error, OutOfMemoryError):
                 error.message = f"tensor {tensor.name}: {error.message}{self._largest()}"
             raise
-        self._held.add(number)
+        self.held.add(number)
 
     def check_room(self, nbytes: int, what: str) -> None:
         """See that so many bytes more fit into the HBM of a rank.
@@ -144,6 +169,24 @@ class Residence:
                 numbers={"got": used + nbytes, "most": self.capacity},
             )
 
+    def check_launch(
+        self, compiled: Compiled, new: Collection[int], copied: Sequence[DeviceTensor] = ()
+    ) -> None:
+        """See that a launch fits beside the tensors that are there.
+
+        Args:
+            new: indices of the arguments that aren't among them.
+            copied: tensors that are made besides what the kernel allocates.
+
+        Raises:
+            OutOfMemoryError: it doesn't.
+        """
+        need = [compiled.inputs[n].nbytes for n in new]
+        need += [s.nbytes for s in compiled.shared if s.role == "shared"]
+        need += [t.nbytes for t in copied]
+        need += [p.facts.get("peak_hbm", 0) for p in compiled.programs]
+        self.check_room(sum(map(padded, need)), f"a launch of {compiled.kernel}")
+
     def _largest(self) -> str:
         found = [f"{t.name} ({t.nbytes:,} bytes)" for t in self.tensors()]
         more = f" and {len(found) - LISTED:,} more" if len(found) > LISTED else ""
@@ -151,13 +194,14 @@ class Residence:
 
     def release(self) -> None:
         """Give memory back that nobody has, but for some."""
-        empty = [n for n in self._regions.empty() if n in self._held]
-        if empty and (host := self._world._host) is not None and self._era == host.era():
+        if not (empty := self._empty()) or (host := self._world._host) is None:
+            return
+        if self._since == (weakref.ref(host), host.era()):
             self._drop(host, empty)
 
     def _drop(self, host: Host, numbers: list[int]) -> None:
         host.drop(numbers)
-        self._held -= set(numbers)
+        self.held -= set(numbers)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -179,20 +223,19 @@ class Residence:
             return tensor
         host = self.host()
         self.place(tensor, host)
-        host.write(_place(tensor), _bits(values))
+        host.write(_place(tensor), values)
         tensor._restore = restore
         return tensor
 
     def adopt(self, tensor: DeviceTensor) -> None:
         """Take a tensor that was made outside of a world, from wherever it is."""
         values, old = tensor._read(), tensor._home
+        with self._world._lock:
+            moved = self.put(tensor.shape, tensor._dtype, tensor.name, values, None)
         if old is not None:
             old.free(tensor)
-        with self._world._lock:
-            tensor._home, tensor._values = self, None
-            host = self.host()
-            self.place(tensor, host)
-            host.write(_place(tensor), _bits(values))
+        tensor._home, tensor._values, tensor._block = self, None, moved._block
+        self._tensors.add(tensor)
 
     def write(self, tensor: DeviceTensor, values: Values) -> None:
         """Write it anew, in place; elsewhere if a launch that failed may still write there."""
@@ -203,10 +246,15 @@ class Residence:
             host = self.host()
             if tensor._block is None:
                 self.place(tensor, host)
-            host.write(_place(tensor), _bits(values))
-            tensor._error = tensor._restore = None
+            tensor._restore = None
+            try:
+                host.write(_place(tensor), values)
+            except BaseException as error:
+                self.failed(tensor, error, "write_from_numpy")
+                raise
+            tensor._error = None
 
-    def read(self, tensor: DeviceTensor) -> Values:
+    def read(self, tensor: DeviceTensor) -> list[np.ndarray]:
         """Copies of what it holds."""
         world = self._world
         world.wait()
@@ -218,9 +266,9 @@ class Residence:
 
     def fill(self, tensor: DeviceTensor, values: Values, host: Host) -> None:
         """Write it, for whoever has the lock."""
-        host.write(_place(tensor), _bits(values))
+        host.write(_place(tensor), values)
 
-    def values(self, tensor: DeviceTensor, host: Host) -> Values:
+    def values(self, tensor: DeviceTensor, host: Host) -> list[np.ndarray]:
         """As `read`, for whoever has the lock, of one that has a value."""
         found = host.read(_place(tensor), tensor.nbytes)
         return [v.view(tensor.dtype).reshape(tensor.shape) for v in found]
@@ -247,12 +295,28 @@ class Residence:
 
     # ---- launches --------------------------------------------------------------------------------
 
-    def failed(self, tensor: DeviceTensor, error: Exception, kernel: str) -> None:
-        """A launch that was to write it has failed; what it had may be written in part."""
+    def failed(self, tensor: DeviceTensor, error: BaseException, what: str) -> None:
+        """What was to write it has failed; what it had may be written in part."""
         if tensor._block is not None:
             self._suspect.append(tensor._block)
             tensor._block = None
-        tensor._error = _unwritten(tensor, error, kernel)
+        tensor._error = _unwritten(tensor, error, what)
+
+    def spared(self, tensor: DeviceTensor, error: BaseException, what: str) -> None:
+        """What was to write it has failed before it began: it has its value, for those who know."""
+        tensor._error = tensor._error or _unwritten(tensor, error, what)
+        self._untold.append((tensor, tensor._error, True))
+
+    def untold(self, tensor: DeviceTensor) -> None:
+        """The program doesn't know yet that it failed."""
+        self._untold.append((tensor, tensor._error, False))
+
+    def told(self) -> None:
+        """The program knows of all errors."""
+        for tensor, error, is_whole in self._untold:
+            if is_whole and tensor._error is error:
+                tensor._error = None
+        self._untold.clear()
 
     def succeeded(self, written: Sequence[DeviceTensor]) -> None:
         """A launch has written these."""
@@ -276,30 +340,17 @@ def restorer(
         return None
     if callable(restore):
         return lambda: values_by_rank(restore(), ranks, name)
-    kept = _copies(values)
-    return lambda: kept
-
-
-def _copies(values: Sequence[np.ndarray]) -> Values:
-    made: dict[int, np.ndarray] = {}
+    copies: dict[int, np.ndarray] = {}
     for v in values:
-        if id(v) not in made:
-            made[id(v)] = v.copy()
-    return [made[id(v)] for v in values]
+        if id(v) not in copies:
+            copies[id(v)] = made(v).copy()
+    kept: Values = [copies[id(v)] for v in values]
+    return lambda: kept
 
 
 def _place(tensor: DeviceTensor) -> tuple[int, int]:
     assert tensor._block is not None
     return tensor._block.place
-
-
-def _bits(values: Sequence[np.ndarray]) -> Values:
-    """As bytes; what ranks share stays shared."""
-    made: dict[int, np.ndarray] = {}
-    for v in values:
-        if id(v) not in made:
-            made[id(v)] = np.ascontiguousarray(v).reshape(-1).view(np.uint8)
-    return [made[id(v)] for v in values]
 
 
 def _lost(tensor: DeviceTensor) -> CoreLostError:
@@ -311,12 +362,21 @@ def _lost(tensor: DeviceTensor) -> CoreLostError:
     )
 
 
-def _unwritten(tensor: DeviceTensor, error: Exception, kernel: str) -> Exception:
-    """The error of a launch, as that of a tensor."""
-    made = copy.copy(error)
-    if isinstance(made, NkiError):
-        made.message = (
-            f"tensor {tensor.name} has no value, as the launch of {kernel} that was to write it "
-            f"failed: {made.message}"
-        )
+def _unwritten(tensor: DeviceTensor, error: BaseException, what: str) -> NkiError:
+    """The error of what was to write it, as that of a tensor; of many that depend on each other the
+    first."""
+    made: NkiError
+    error = vars(error).get("first", error)
+    if isinstance(error, NkiError):
+        made = copy.copy(error)
+    elif isinstance(error, Stopped) or not isinstance(error, Exception):
+        made = LaunchError("it was interrupted", code="launch-interrupted")
+    else:
+        said = f"{type(error).__name__}: {error}"
+        made = LaunchError(said, code="launch-interrupted")
+    made.message = (
+        f"tensor {tensor.name} has no value, as {what}, which was to write it, failed: "
+        f"{made.message}"
+    )
+    vars(made)["first"] = error
     return made

@@ -20,6 +20,7 @@ from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
+from nki_dist.hbm.contents import made
 from nki_dist.hbm.layout import EMPTY
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, is_array
 from nki_dist.launcher.deferred import settled
@@ -30,13 +31,15 @@ from nki_dist.launcher.recording import kept
 from nki_dist.launcher.residence import Residence, restorer
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.row import Row
+from nki_dist.launcher.sequence import Sequence as Sequence_
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import LaunchResult
+from nki_dist.runtime.hosts import Host, LaunchResult
+from nki_dist.timing import COMPILED, check_schedule
 
 IN_TEST: Final = "PYTEST_CURRENT_TEST"  # in whose environment an error belongs to its line
 
@@ -48,12 +51,14 @@ class Resident:
     dry: bool
     host_name: str
     residence: Residence
+    start: Callable[[], None]
+    _host: Host | None
     _row: Row
     _lock: Any
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
     _refuse_closed: Callable[[], None]
     _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
-    _sequences: list[Any]  # open sessions
+    _sessions: weakref.WeakSet[Sequence_]
 
     @leaves_package
     def put(self, value: Any, name: str | None = None, restore: Any = False) -> DeviceTensor:
@@ -83,7 +88,8 @@ class Resident:
                 )
             return self._put(tuple(value.shape), dtypes.of(value.dtype), name, None, None)
         values = values_by_rank(value, self.ranks, name)
-        shape, dtype = values[0].shape, dtypes.of(values[0].dtype)
+        first = made(values[0])
+        shape, dtype = first.shape, dtypes.of(first.dtype)
         if self.dry:
             return self._put(shape, dtype, name, None, None)
         again = restorer(values, restore, self.ranks, name)
@@ -91,9 +97,9 @@ class Resident:
 
     def _put(self, shape: Any, dtype: Any, name: str, values: Any, restore: Any) -> DeviceTensor:
         if session().checker is not None and not self.dry:  # nothing runs
-            made = DeviceTensor(shape, dtype, name, self.residence)
-            made._values = [np.array(v) for v in values]
-            return made
+            tensor = DeviceTensor(shape, dtype, name, self.residence)
+            tensor._values = [np.array(made(v)) for v in values]
+            return tensor
         self._row.drain()
         with self._lock:
             return self.residence.put(shape, dtype, name, values, restore)
@@ -115,7 +121,11 @@ class Resident:
             NkiError: the first error of a launch that nobody has seen.
         """
         self._row.drain()
-        self._row.raise_first()
+        try:
+            self._row.raise_first()
+        finally:
+            with self._lock:
+                self.residence.told()
 
     def _looked_at(
         self, checker: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs, alone: bool
@@ -123,7 +133,8 @@ class Resident:
         """A launch that is only looked at, and what stands for what it returns to each rank."""
         given, given_too = self._arrays_for(args, kwargs)
         look = checker.launch(self, kernel, grid, given, given_too)
-        if all(a is b for a, b in zip(args, given)) and kwargs == given_too:
+        before, after = (*args, *kwargs.values()), (*given, *given_too.values())
+        if all(a is b for a, b in zip(before, after)):
             return look, look.outputs
         return look, _in_kind(self._as_tensors(look.outputs, look.name, alone), alone)
 
@@ -134,7 +145,6 @@ class Resident:
         key: str,
         compiled: Compiled,
         bound: Sequence[BoundArguments],
-        tensors: Mapping[int, DeviceTensor],
         alone: bool,
         now: bool,
     ) -> tuple[Any, LaunchResult | None, Compiled]:
@@ -144,6 +154,7 @@ class Resident:
             alone: whether it is made outside of a world.
             now: whether it is waited for.
         """
+        tensors = resident(bound[0])
         self._at_home(tensors, alone)
         if compiled.warnings or compiled.unstored:
             tell([*compiled.warnings, *compiled.unstored])
@@ -157,10 +168,15 @@ class Resident:
         line = None if at_once else users_line()
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
         if not at_once:
+            if self._host is None:  # a program that is about to end can't start it any more
+                self.start()
             self._row.add(launch)
         else:
             self.wait()
-            launch()
+            try:
+                launch()
+            finally:
+                self.residence.told()
         return _in_kind(launch.outputs, alone), launch.result, compiled
 
     def _needs_values(self, compiled: Compiled) -> bool:
@@ -168,8 +184,9 @@ class Resident:
         return looked_at or bool(compiled.as_run.wide) or compiled.undecided
 
     def _at_home(self, tensors: Mapping[int, DeviceTensor], alone: bool) -> None:
-        """See that they are in the HBM of this world."""
+        """See that they are in the HBM of this world, and not freed, before anything is queued."""
         for tensor in tensors.values():
+            tensor._refuse_freed()
             if tensor._home is self.residence:
                 continue
             if alone and tensor._alone:
@@ -195,8 +212,9 @@ class Resident:
         Args:
             run: carries it out.
         """
-        if not (tensors := resident(bound[0])):
+        if not bound[0].stays:
             return run(bound)
+        tensors = resident(bound[0])
         self._at_home(tensors, alone)
         values = {n: self.residence.read(t) for n, t in tensors.items()}
         given = settled(bound)
@@ -236,10 +254,33 @@ class Resident:
             made.append(tensor)
         return tree_map(lambda leaf: made[leaf.n] if isinstance(leaf, _Number) else leaf, trees[0])
 
-    def note(self, compiled: Compiled, result: LaunchResult) -> None:
-        """A launch has ended."""
-        for sequence in self._sequences:
-            sequence.add(compiled.kernel, compiled, result.reports, result.programs)
+    @leaves_package
+    def session(self, gap_us: float | None = None, schedule: str = COMPILED) -> Sequence_:
+        """All launches from here on, on one line of simulated time, while it is open.
+
+        Args:
+            gap_us: microseconds between a launch's end and the next one's start; None for what AWS
+                has published, with its band.
+            schedule: "compiled" or "program"; see `nki.profile`.
+
+        Returns:
+            A context manager with `.launches`, `.device_us`, `.low_us`, `.high_us`, `.advice()`,
+            `.write_report(path)` and `.write_trace(path)`.
+        """
+        made = Sequence_(self, gap_us, check_schedule(schedule))
+        self._sessions.add(made)
+        return made
+
+    @property
+    def sessions(self) -> list[Sequence_]:
+        """Those that are open."""
+        return [s for s in self._sessions if s.open]
+
+    @staticmethod
+    def note(sessions: Sequence[Sequence_], compiled: Compiled, result: LaunchResult) -> None:
+        """A launch has ended, which belongs to these."""
+        for session_ in sessions:
+            session_.add(compiled.kernel, compiled, result.reports, result.programs)
 
     # ---- where no values are ---------------------------------------------------------------------
 
@@ -284,7 +325,7 @@ class Resident:
         if reports is None:
             reports = self._dried[key] = reports_of(self, compiled, bound, unknown)
         result = LaunchResult(EMPTY, [], reports)
-        self.note(compiled, result)
+        self.note(launch.sessions, compiled, result)
         return _in_kind(launch.outputs, alone), result, compiled
 
 

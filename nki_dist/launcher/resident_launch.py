@@ -7,6 +7,7 @@ the launch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import CoreLostError, LaunchError, NkiError
+from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.contents import Places
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
 from nki_dist.launcher.findings import report_races
 from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.results import as_declared
+from nki_dist.launcher.results import as_declared, check_written, give_back_inputs
 from nki_dist.launcher.retrying import Attempt, launch_again
 from nki_dist.launcher.session import session
-from nki_dist.ops.alignment import padded
 from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
 from nki_dist.runtime.hosts import Host, Launch, LaunchResult
@@ -44,6 +44,7 @@ class ResidentLaunch:
         alone: whether what it returns reads as one array.
         outputs: what the kernel returns, with DeviceTensors.
         result: what is left of it, once it has ended.
+        sessions: it belongs to.
     """
 
     world: Any
@@ -55,11 +56,12 @@ class ResidentLaunch:
     alone: bool = False
     outputs: Any = None
     result: LaunchResult | None = None
-    _made: dict[tuple[int, bool], DeviceTensor] = field(default_factory=dict)
+    _begun: bool = False
     _stored: dict[tuple[str, int], list[DeviceTensor]] = field(default_factory=dict)
     _copied: list[tuple[DeviceTensor, Access]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.sessions: list[Any] = self.world.sessions
         self.outputs = tree_map(self._output, self.compiled.outputs)
 
     @property
@@ -81,12 +83,12 @@ class ResidentLaunch:
         whole = _is_whole(leaf)
         if whole and s.role == "input" and s.index in self.tensors:
             same = self.tensors[s.index]
-            if (leaf.shape, leaf.dtype) == (same.shape, same._dtype):
+            if (leaf.shape, leaf.dtype) == (same.shape, same.nki_dtype):
                 return same
         stored = whole and s.role == "shared"
         of = self._stored.get(s.key, []) if stored else []
         for tensor in of:
-            if (tensor.shape, tensor._dtype) == (leaf.shape, leaf.dtype):
+            if (tensor.shape, tensor.nki_dtype) == (leaf.shape, leaf.dtype):
                 return tensor
         name = f"{self.compiled.kernel}.{s.title}"
         made = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)
@@ -99,6 +101,13 @@ class ResidentLaunch:
     def _new(self) -> list[DeviceTensor]:
         copied = [tensor for tensor, _ in self._copied]
         return [*copied, *(t for several in self._stored.values() for t in several)]
+
+    def lies_in(self, key: tuple[str, int]) -> DeviceTensor | None:
+        """The tensor in whose place a storage is, if it is in one's."""
+        role, index = key
+        if role == "input":
+            return self.tensors.get(index)
+        return next(iter(self._stored.get(key, ())), None)
 
     def place_dry(self) -> None:
         """Account for what it returns, in a world without values."""
@@ -122,6 +131,7 @@ class ResidentLaunch:
                 result = self._launch()
                 self._check(result)
                 self._copy(result)
+                self._give_back(result)
             except BaseException as error:
                 self.fail(error)
                 raise
@@ -129,9 +139,15 @@ class ResidentLaunch:
 
     def fail(self, error: BaseException) -> None:
         """What it was to write has no value."""
-        why = error if isinstance(error, Exception) else _interrupted(self.compiled.kernel)
-        for tensor in (*self.written, *self._new()):
-            self.world.residence.failed(tensor, why, self.compiled.kernel)
+        residence, what = self.world.residence, f"the launch of {self.compiled.kernel}"
+        for tensor in self._new():
+            residence.failed(tensor, error, what)
+        for tensor in self.written:
+            if self._begun or tensor._block is None:
+                residence.failed(tensor, error, what)
+                residence.untold(tensor)
+            else:
+                residence.spared(tensor, error, what)
 
     @staticmethod
     def together(launches: Sequence[ResidentLaunch]) -> int:
@@ -155,7 +171,10 @@ class ResidentLaunch:
                 results = host.launch_row(ready) if len(ready) > 1 else []
             except CoreLostError:  # what was lost is replaced for the first of them
                 return 0
-            return sum(1 for pair in zip(launches, results) if pair[0]._is_done(pair[1]))
+            done = itertools.takewhile(
+                lambda pair: pair[0]._is_done(pair[1]), zip(launches, results)
+            )
+            return sum(1 for _ in done)
 
     def _goes_together(self) -> bool:
         """Whether it only meets, and writes nothing but new tensors."""
@@ -175,7 +194,7 @@ class ResidentLaunch:
     def _succeed(self, result: LaunchResult) -> None:
         self.result = result
         self.world.residence.succeeded([*self.written, *self._new()])
-        self.world.note(self.compiled, result)
+        self.world.note(self.sessions, self.compiled, result)
 
     def _prepared(self) -> Launch:
         world = self.world
@@ -202,11 +221,12 @@ class ResidentLaunch:
             where = self._places(residence, host)
 
             def attempt(launch: Launch) -> LaunchResult:
+                self._begun = True
                 try:
                     return host.launch(replace(launch, places=where))
                 except NkiError as error:
                     for tensor in (*self.written, *self._new()):
-                        residence.failed(tensor, error, self.compiled.kernel)
+                        residence.failed(tensor, error, f"the launch of {self.compiled.kernel}")
                     raise
 
             return attempt
@@ -222,12 +242,9 @@ class ResidentLaunch:
 
     def _make_room(self, residence: Residence) -> None:
         """See that what the launch needs besides tensors that are there fits, too."""
-        here = [s for s in self.compiled.inputs if s.index not in self.tensors]
-        shared = [s for s in self.compiled.shared if s.role == "shared"]
-        placed = [t for t in self._new() if t._block is not None]
-        need = sum(padded(n) for n in [s.nbytes for s in here] + [s.nbytes for s in shared])
-        need -= sum(padded(t.nbytes) for t in placed)
-        residence.check_room(max(need, 0), f"a launch of {self.compiled.kernel}")
+        if all(t._block is None for t in self._new()):  # else it is made again
+            others = [n for n in range(len(self.compiled.inputs)) if n not in self.tensors]
+            residence.check_launch(self.compiled, others, [t for t, _ in self._copied])
 
     def _place(self, several: list[DeviceTensor], residence: Residence, host: Host) -> Block:
         """Memory of a returned tensor, which several have if it is returned in several shapes."""
@@ -256,6 +273,16 @@ class ResidentLaunch:
             residence.place(tensor, host)
             residence.fill(tensor, values, host)
 
+    def _give_back(self, result: LaunchResult) -> None:
+        """Arrays that the kernel has written, to the caller."""
+        compiled, layout, ranks = self.compiled.as_run, result.layout, self.world.ranks
+        if len(self.written) == len(compiled.written_inputs):
+            return
+        if ranks > 1:
+            check_written([compiled] * ranks, [layout] * ranks, result.memories, self.bound)
+        for b, memory in zip(self.bound, result.memories):
+            give_back_inputs(compiled, layout, memory, b)
+
 
 class _Memories:
     """What storages hold after a launch, wherever they are."""
@@ -269,7 +296,7 @@ class _Memories:
         s, ranks = leaf.storage, self._launch.world.ranks
         if s.role == "constant":
             return [as_declared(np.frombuffer(s.data or b"", np.uint8), leaf)] * ranks
-        tensor = self._launch.tensors.get(s.index) if s.role == "input" else None
+        tensor = self._launch.lies_in(s.key)
         if tensor is None:
             at = self._result.layout.offsets[s.key]
             return [as_declared(m[at : at + s.nbytes], leaf) for m in self._result.memories]
@@ -290,7 +317,3 @@ def _is_whole(a: Access) -> bool:
 def _block(tensor: DeviceTensor) -> Block:
     assert tensor._block is not None
     return tensor._block
-
-
-def _interrupted(kernel: str) -> NkiError:
-    return LaunchError(f"the launch of {kernel} was interrupted", code="launch-interrupted")

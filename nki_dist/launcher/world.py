@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.resident import Resident, resident, stopping
+from nki_dist.launcher.resident import Resident, stopping
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
@@ -143,7 +144,7 @@ class World(Recording, Resident, Hosted):
         self.residence = Residence(self)
         self._row = Row(stopping(self), ResidentLaunch.together)
         self._dried: dict[str, list[CoreReport]] = {}
-        self._sequences: list[Any] = []
+        self._sessions = weakref.WeakSet()
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
@@ -335,12 +336,8 @@ class World(Recording, Resident, Hosted):
         alone: bool = False,
         now: bool = True,
     ) -> tuple[Any, Any, Compiled]:
-        """Launch a kernel: what each rank returns, what is left of the launch, what was compiled.
-
-        Args:
-            alone: on the only rank of a world that nobody has made.
-            now: return when it has ended.
-        """
+        """What each rank returns, what is left of the launch, what was compiled; `alone`: on the
+        only rank of a world that nobody has made, `now`: return when it has ended."""
 
         if self.dry:
             return self._run_dry(kernel, grid, args, kwargs, alone)
@@ -355,13 +352,13 @@ class World(Recording, Resident, Hosted):
 
             return self._by_value(debugged, bound, alone)
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
-        if tensors := resident(bound[0]):
+        if bound[0].stays:
             if self._needs_values(compiled):
                 return self._by_value(
                     lambda b: self.launch_compiled(b, key, compiled), bound, alone
                 )
-            return self._run_resident(key, compiled, bound, tensors, alone, now)
-        if self._row:
+            return self._run_resident(key, compiled, bound, alone, now)
+        if not self._row.idle:
             self.wait()
         if compiled.as_run.written_inputs or compiled.wide or session().observer is not None:
             bound = settled(bound)
@@ -372,6 +369,8 @@ class World(Recording, Resident, Hosted):
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         """Launch what `_compiled` gave: the outputs of each rank, what is left, the kernel."""
         as_run = compiled.as_run
+        if self.residence.held:
+            self.residence.check_launch(compiled, range(len(compiled.inputs)))
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self.printer, self.timeout, session().warn)
         with self._lock:
@@ -396,5 +395,6 @@ class World(Recording, Resident, Hosted):
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
             ]
-            self.note(compiled, result)
+            if self._sessions:
+                self.note(self.sessions, compiled, result)
         return outputs, result, compiled

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import CoreLostError, NkiWarning, typed
 from nki_dist.hbm.contents import Fill, Place, Places, fill, read, write
-from nki_dist.hbm.layout import Inputs, Layout, Layouts, fill_common, fill_stack
+from nki_dist.hbm.layout import Given, Inputs, Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
@@ -27,6 +27,8 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.host_memory import check_held, check_memory
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.settings import processors
+
+_NOTHING: Final[frozenset[tuple[str, int]]] = frozenset()
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Launch:
     @property
     def resident(self) -> frozenset[tuple[str, int]]:
         """(role, index) of tensors that stay in HBM."""
-        return frozenset([key for key, _ in self.places])
+        return frozenset([key for key, _ in self.places]) if self.places else _NOTHING
 
     def poisoned(self, layout: Layout) -> list[Fill]:
         """What is filled of them before anything runs."""
@@ -111,8 +113,8 @@ class Host(Launcher, Protocol):
         """Let go of regions, and of what is bound to tensors in them."""
         ...
 
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
-        """Copy in what a tensor holds in each rank, as bits."""
+    def write(self, place: Place, values: Sequence[Given]) -> None:
+        """Copy in what a tensor holds in each rank: an array, or what makes it."""
         ...
 
     def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
@@ -171,8 +173,9 @@ class InProcessHost:
 
     def launch(self, launch: Launch) -> LaunchResult:
         compiled = launch.compiled.as_run
-        layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
-        key = (launch.key, layout.common, launch.resident)
+        resident = launch.resident
+        layout = self._layouts.of(launch.key, compiled, launch.inputs, resident)
+        key = (launch.key, layout.common, resident)
         known = None
         if not self._group.knows(key):
             known = check_memory(compiled, layout, self.ranks, self._memory, self._held)
@@ -184,7 +187,8 @@ class InProcessHost:
             fill_stack(layout, stack, arrays)
         if layout.common:
             fill_common(layout, self._common, launch.inputs[0])
-        fill(self, launch.poisoned(layout), range(self.ranks))
+        if layout.poisoned:
+            fill(self, launch.poisoned(layout), range(self.ranks))
         with sampled(len(self._group.slots), self._group.progress):
             reports = self._group.run(
                 key,
@@ -246,7 +250,7 @@ class InProcessHost:
         """The bytes of a rank's region."""
         return self._regions[rank][number]
 
-    def write(self, place: Place, values: Sequence[np.ndarray]) -> None:
+    def write(self, place: Place, values: Sequence[Given]) -> None:
         write(self, place, dict(enumerate(values)))
 
     def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
