@@ -1,8 +1,8 @@
 """A program for test_residence: one fault under a world that has tensors in HBM.
 
 `python -m tests.faults.on_residence FAULT WHEN [NAME=VALUE...]` prints JSON for the test to look at.
-FAULT is kill (a process), raylet, gcs, node or agent (the process on another node that has its
-tensors); WHEN is idle, launch or row. Names: retries, lnc.
+FAULT is kill (a process), raylet, gcs, node, or agent: the process on another node that has its
+tensors. WHEN is idle, launch or row. Names: retries, lnc.
 """
 
 from __future__ import annotations
