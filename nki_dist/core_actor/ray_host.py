@@ -236,8 +236,9 @@ class RayHost(RegionHost, RowHost):
             if layout.stack_bytes * len(launch.inputs) > MUCH:
                 give_back()
         arenas = self._arenas = self._stacks.fill(layout, launch.inputs, patience)
-        if (poisoned := launch.poisoned(layout)) and self._regions is not None:
-            self._regions.fill(poisoned, patience)
+        if poisoned := launch.poisoned(layout):
+            with self._held() as regions:
+                regions.fill(poisoned, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
         finish(answers, launch.printer)
         memories = self._stacks.memories(layout, patience)

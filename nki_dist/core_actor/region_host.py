@@ -15,6 +15,7 @@ from nki_dist.core_actor.orders import Unmap
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
+from nki_dist.errors import CoreLostError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Place, Places
 from nki_dist.hbm.layout import Given
@@ -54,7 +55,11 @@ class RegionHost:
                 self._regions = WorldRegions(
                     self._placement.groups(), self._actors.world, self._environment
                 )
-            yield self._regions
+            try:
+                yield self._regions
+            except CoreLostError:
+                self._drop_regions()  # those of a node, at least, are gone
+                raise
 
     def hold(self, number: int, nbytes: int) -> None:
         """See Host."""
