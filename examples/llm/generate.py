@@ -112,7 +112,6 @@ def generate(asked: argparse.Namespace) -> None:
         asked.host,
         dry=asked.dry,
         retries=asked.retries,
-        check="unwritten=zero",
     )
     with world:
         library = Library(asked.library) if asked.library else None

@@ -29,7 +29,7 @@ def test_the_same_tokens_or_the_name_of_the_cache(tmp_path: Path) -> None:
     shape = small("qwen3")
     tokens, _ = generated(shape, write(tmp_path, shape), PROMPT, 3)
     found: list[Any] = []
-    with nki.World(2, 1, host="ray", retries=1, check="unwritten=zero") as world:
+    with nki.World(2, 1, host="ray", retries=1) as world:
         source = Checkpoint(tmp_path)
         model = Model(world, Config.of(shape), Layout(2, 1), source, np.float32, 128)
         step = model.prompt([PROMPT])
