@@ -157,6 +157,8 @@ def _experts(source: Any, c: Config, share: Layout, at: str) -> Iterator[Weight]
         return of_rank
 
     yield Weight("router", (hidden, c.experts), router)
+    if apart and share.sequence:
+        yield Weight("dispatch", (hidden, c.experts), lambda rank: router(0))
     for name in ("gate", "up"):
         yield Weight(name, (count, hidden, inner), of(name))
     yield Weight("down", (count, inner, hidden), of("down"))

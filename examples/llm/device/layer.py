@@ -8,6 +8,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 
 from .attention import attention_of_prompt, attention_of_token
+from .dispatch import experts_of_ranks
 from .experts import experts_of_prompt, experts_of_token
 from .mlp import mlp_of_prompt, mlp_of_token
 from .norm import norm_rows
@@ -54,11 +55,17 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
     middle = hbm(x.shape, x.dtype)
     add_rows(middle, x, reduced(partial, group, sequence_ranks), own)
     nisa.core_barrier(data=middle, cores=(0, 1))
+    out = hbm(x.shape, x.dtype)
+    if "dispatch" in w and normed and x.shape[0] <= PMAX:
+        before = normalised(middle, w["norm2"], shape, own)
+        add_rows(
+            out, middle, experts_of_ranks(before, w, shape, group, sequence_ranks, blocks), own
+        )
+        return out
     before = gathered(middle, w["norm2"], shape, group, sequence_ranks, own) if normed else middle
     partial = hbm((tokens, hidden), x.dtype)
     mlp = experts_of_prompt if shape["experts"] else mlp_of_prompt
     mlp(before, w, shape, partial, blocks, normed)
-    out = hbm(x.shape, x.dtype)
     add_rows(out, middle, reduced(partial, group, sequence_ranks), own)
     return out
 
@@ -110,13 +117,19 @@ def rows_of_core(rows, cores, me):
     return found
 
 
-def gathered(x, weight, shape, group, ranks, own):
-    """All ranks' rows, normalised by the rank that has them."""
-    mine, every = hbm(x.shape, x.dtype), hbm((x.shape[0] * ranks, x.shape[1]), x.dtype)
-    weights = load_repeated(weight)
+def normalised(x, weight, shape, own):
+    """Rows of HBM after a norm; each core has its own, and both have met."""
+    found, weights = hbm(x.shape, x.dtype), load_repeated(weight)
     for span in own:
         t0, t1 = span
-        nisa.dma_copy(dst=mine[t0:t1, :], src=norm_rows(load(x[t0:t1, :]), weights, shape["eps"]))
+        nisa.dma_copy(dst=found[t0:t1, :], src=norm_rows(load(x[t0:t1, :]), weights, shape["eps"]))
+    nisa.core_barrier(data=found, cores=(0, 1))
+    return found
+
+
+def gathered(x, weight, shape, group, ranks, own):
+    """All ranks' rows, normalised by the rank that has them."""
+    mine, every = normalised(x, weight, shape, own), hbm((x.shape[0] * ranks, x.shape[1]), x.dtype)
     ncc.all_gather(srcs=[mine], dsts=[every], replica_group=group, collective_dim=0)
     return every
 
