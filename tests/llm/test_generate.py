@@ -101,6 +101,17 @@ def test_the_cache_goes_beyond_a_span(models: Any) -> None:
     check(found, tokens, want)
 
 
+@pytest.mark.parametrize("ranks, lnc", [(2, 2), (1, 1)])
+def test_a_prompt_of_several_blocks(tmp_path: Path, ranks: int, lnc: int) -> None:
+    """What ranks have of a block is added up while the next one is computed."""
+    shape = small("llama", num_hidden_layers=1, max_position_embeddings=2048)
+    prompt = [(7 * n * n + 3 * n) % 300 for n in range(1100)]
+    tokens, want = generated(shape, write(tmp_path, shape), prompt, 1)
+    check(
+        generate(tmp_path, "--ranks", ranks, "--lnc", lnc, prompts=[prompt], tokens=1), tokens, want
+    )
+
+
 @pytest.mark.slow
 def test_both_hosts_give_the_same_bits(models: Any) -> None:
     folder, _, tokens, want = models("experts")

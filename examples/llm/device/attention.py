@@ -59,8 +59,8 @@ def rotated(x, weight, cos, sin, rotation, eps, dtype):
     return out
 
 
-def attention_of_prompt(x, w, cache, tables, shape, partial, blocks, normed):
-    """Writes keys and values into the cache, and this rank's part of the output.
+def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
+    """Writes keys and values into the cache; this core's queries, (heads, d, tokens) in HBM.
 
     Args:
         x: (tokens, hidden) in HBM.
@@ -68,7 +68,6 @@ def attention_of_prompt(x, w, cache, tables, shape, partial, blocks, normed):
         cache: keys (kv heads, d, context), values (kv heads, context, d), written in place.
         tables: cos and sin (d, context), rotation (d, d).
         shape: heads, kv_heads, head_dim, eps.
-        partial: (tokens, hidden) in HBM, for the result.
         blocks: (first, last) token of the blocks of this core.
         normed: x is normalised.
     """
@@ -94,8 +93,21 @@ def attention_of_prompt(x, w, cache, tables, shape, partial, blocks, normed):
             rows_of(turned_x, qkv[:, :, first : first + d], values[h, t0:t1, :], 0, d)
     nisa.core_barrier(data=keys, cores=(0, 1))
     nisa.core_barrier(data=values, cores=(0, 1))
-    group = heads // kv_heads
-    out = by_tiles(w["out"], d)
+    return queries
+
+
+def attend_prompt(queries, w, cache, shape, partial, first, blocks):
+    """This rank's part of the output.
+
+    Args:
+        queries: of all this core's blocks.
+        partial: (tokens of these blocks, hidden) in HBM, for the result.
+        first: the token of its first row.
+        blocks: of this core.
+    """
+    heads, kv_heads, d, dtype = shape["heads"], shape["kv_heads"], shape["head_dim"], queries.dtype
+    keys, values = cache
+    group, out = heads // kv_heads, by_tiles(w["out"], d)
     for block in blocks:
         t0, t1 = block
         context = sbuf((d, heads, t1 - t0), dtype)
@@ -108,7 +120,7 @@ def attention_of_prompt(x, w, cache, tables, shape, partial, blocks, normed):
                 result = sbuf((end - at, d), dtype)
                 attend(result, load(queries[h, :, at:end]), of_keys, of_values, d**-0.5, at)
                 nisa.tensor_copy(dst=context[:, h, at - t0 : end - t0], src=turned(result))
-        rows_of(context, out, partial[t0:t1, :], 0, partial.shape[1])
+        rows_of(context, out, partial[t0 - first : t1 - first, :], 0, partial.shape[1])
 
 
 def load_rows(view):
@@ -126,7 +138,7 @@ def norms_of_heads(w):
 
 
 def attention_of_token(x, w, cache, step, shape, partial, span):
-    """As `attention_of_prompt`, of one token that stands at a run-time position.
+    """This rank's part of the output of one token, which stands at a run-time position.
 
     Args:
         x: (P, n) tile of the token.

@@ -52,7 +52,7 @@ def experts_of_ranks(x, w, shape, group, ranks, blocks):
             slot = rows_at(leaving, places[:, rank : rank + 1], tokens)
             nisa.dma_copy(dst=slot, src=rows, oob_mode=nisa.oob_mode.skip)
     ncc.all_to_all_v(srcs=[leaving], dsts=[arrived], replica_group=group, metadata_tensor=outward)
-    experts_of_prompt(arrived, w, shape, done, blocks, True)
+    experts_of_prompt(arrived, w, shape, done, 0, blocks, True)
     if me == 0:
         nisa.dma_copy(dst=homeward[0:1, :], src=outward[2:3, :])
     ncc.all_to_all_v(srcs=[done], dsts=[back], replica_group=group, metadata_tensor=homeward)

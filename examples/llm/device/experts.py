@@ -65,8 +65,8 @@ def gates_of(logits, chosen, renormalise):
     return kept
 
 
-def experts_of_prompt(x, w, shape, partial, blocks, normed):
-    """This rank's part of the output; arguments as of `attention_of_prompt`."""
+def experts_of_prompt(x, w, shape, partial, first, blocks, normed):
+    """This rank's part of the output; arguments as of `attend_prompt`."""
     count, hidden, inner = w["gate"].shape
     width, router = partitions(inner), by_rows(w["router"])
     for block in blocks:
@@ -101,7 +101,7 @@ def experts_of_prompt(x, w, shape, partial, blocks, normed):
                         op1=nl.add,
                         operand1=place,
                     )
-        store_rows(partial[t0:t1, :], 0, hidden, total)
+        store_rows(partial[t0 - first : t1 - first, :], 0, hidden, total)
 
 
 def experts_of_token(x, w, shape, partial):

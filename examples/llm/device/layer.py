@@ -7,7 +7,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 
-from .attention import attention_of_prompt, attention_of_token
+from .attention import attend_prompt, attention_of_token, queries_of_prompt
 from .dispatch import experts_of_ranks
 from .experts import experts_of_prompt, experts_of_token
 from .mlp import mlp_of_prompt, mlp_of_token
@@ -48,25 +48,32 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
     tokens, hidden = x.shape[0] * sequence_ranks, x.shape[1]
     blocks = blocks_of(tokens, w, x.dtype, cores, me)
     own = rows_of_core(x.shape[0], cores, me)
-    normed = sequence_ranks > 1
+    normed, cache = sequence_ranks > 1, (keys, values)
+    rounds = [(0, tokens, blocks, own)] if normed else rounds_of(tokens, w, x.dtype, cores, me)
     before = gathered(x, w["norm1"], shape, group, sequence_ranks, own) if normed else x
-    partial = hbm((tokens, hidden), x.dtype)
-    attention_of_prompt(before, w, (keys, values), tables, shape, partial, blocks, normed)
-    middle = hbm(x.shape, x.dtype)
-    add_rows(middle, x, reduced(partial, group, sequence_ranks), own)
-    nisa.core_barrier(data=middle, cores=(0, 1))
-    out = hbm(x.shape, x.dtype)
-    if "dispatch" in w and normed and x.shape[0] <= PMAX:
-        before = normalised(middle, w["norm2"], shape, own)
-        add_rows(
-            out, middle, experts_of_ranks(before, w, shape, group, sequence_ranks, blocks), own
-        )
-        return out
-    before = gathered(middle, w["norm2"], shape, group, sequence_ranks, own) if normed else middle
-    partial = hbm((tokens, hidden), x.dtype)
-    mlp = experts_of_prompt if shape["experts"] else mlp_of_prompt
-    mlp(before, w, shape, partial, blocks, normed)
-    add_rows(out, middle, reduced(partial, group, sequence_ranks), own)
+    queries = queries_of_prompt(before, w, cache, tables, shape, blocks, normed)
+    sums, middle, out = [], hbm(x.shape, x.dtype), hbm(x.shape, x.dtype)
+    for part in rounds:
+        first, last, of_core, _ = part
+        partial = hbm((last - first, hidden), x.dtype)
+        attend_prompt(queries, w, cache, shape, partial, first, of_core)
+        sums.append(reduced(partial, group, sequence_ranks))
+    mlp, after = experts_of_prompt if shape["experts"] else mlp_of_prompt, []
+    for n in range(len(rounds)):
+        first, last, of_core, rows = rounds[n]
+        add_rows(middle, x, sums[n], rows, first)
+        if "dispatch" in w and normed and x.shape[0] <= PMAX:
+            before = normalised(middle, w["norm2"], shape, own)
+            after.append(experts_of_ranks(before, w, shape, group, sequence_ranks, blocks))
+            continue
+        before = middle
+        if normed:
+            before = gathered(middle, w["norm2"], shape, group, sequence_ranks, own)
+        partial = hbm((last - first, hidden), x.dtype)
+        mlp(before, w, shape, partial, first, of_core, normed)
+        after.append(reduced(partial, group, sequence_ranks))
+    for n in range(len(rounds)):
+        add_rows(out, middle, after[n], rounds[n][3], rounds[n][0])
     return out
 
 
@@ -108,6 +115,26 @@ def blocks_of(tokens, w, dtype, cores, me):
     return found
 
 
+def rounds_of(tokens, w, dtype, cores, me):
+    """(first, last, block of this core, its rows) of stretches that have a block for each core.
+
+    What the ranks have of a stretch is added up while they work on the next one.
+    """
+    every, found = [], []
+    for core in range(cores):
+        every.append(blocks_of(tokens, w, dtype, cores, core))
+    for n in range(len(every[0])):
+        of_core = every[me][n : n + 1]
+        last, rows = tokens, []
+        for block in of_core:
+            for at in range(block[0], block[1], PMAX):
+                rows.append((at, min(at + PMAX, block[1])))
+        if n + 1 < len(every[0]):
+            last = every[0][n + 1][0]
+        found.append((every[0][n][0], last, of_core, rows))
+    return found
+
+
 def rows_of_core(rows, cores, me):
     """(first, last) of tiles of at most 128 rows; cores get neighbours."""
     first, last = share(rows, cores, me)
@@ -145,11 +172,12 @@ def reduced(partial, group, ranks):
     return mine
 
 
-def add_rows(out, x, more, own):
+def add_rows(out, x, more, own, first=0):
+    """out = x + more in rows of this core; `first` is that of more's first row."""
     for span in own:
         t0, t1 = span
-        total = load(x[t0:t1, :])
-        nisa.tensor_tensor(dst=total, data1=total, data2=load(more[t0:t1, :]), op=nl.add)
+        total, other = load(x[t0:t1, :]), load(more[t0 - first : t1 - first, :])
+        nisa.tensor_tensor(dst=total, data1=total, data2=other, op=nl.add)
         nisa.dma_copy(dst=out[t0:t1, :], src=total)
 
 

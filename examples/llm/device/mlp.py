@@ -18,8 +18,8 @@ from .tiles import (
 )
 
 
-def mlp_of_prompt(x, w, shape, partial, blocks, normed):
-    """This rank's part of the output; arguments as of `attention_of_prompt`."""
+def mlp_of_prompt(x, w, shape, partial, first, blocks, normed):
+    """This rank's part of the output; arguments as of `attend_prompt`."""
     gate, up = by_rows(w["gate"]), by_rows(w["up"])
     width = partitions(gate.shape[2])
     down = by_tiles(w["down"], width)
@@ -29,7 +29,7 @@ def mlp_of_prompt(x, w, shape, partial, blocks, normed):
         middle = columns_of(turned_x, gate, width, x.dtype, op=nl.silu)
         other = columns_of(turned_x, up, width, x.dtype)
         nisa.tensor_tensor(dst=middle, data1=middle, data2=other, op=nl.multiply)
-        rows_of(middle, down, partial[t0:t1, :], 0, partial.shape[1])
+        rows_of(middle, down, partial[t0 - first : t1 - first, :], 0, partial.shape[1])
 
 
 def mlp_of_token(x, w, shape, partial):

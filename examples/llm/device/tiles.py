@@ -103,7 +103,7 @@ def columns_of(x, weight, width, dtype, k0=0, k1=None, op=None):
     if k0 == k1:
         nisa.memset(dst=out, value=0.0)
         return out
-    block = max(1, BANK // width) * width
+    block = max(1, min(BANK // width, 4 * BANK // room(tokens))) * width
     depth = max(1, STREAM // (block * weight.dtype.itemsize))
     for n0 in range(0, columns, block):
         breadth = min(block, columns - n0)
@@ -126,14 +126,17 @@ def columns_of(x, weight, width, dtype, k0=0, k1=None, op=None):
     return out
 
 
+def room(n):
+    """The smallest power of two, up to a bank, that n elements fit into."""
+    found = BANK
+    while found // 2 >= n:
+        found //= 2
+    return found
+
+
 def in_banks(rows, count, n):
     """(rows, count, n) float32 in PSUM, none of `count` in two banks: a product writes to one."""
-    room = n
-    if count > 1:
-        room = BANK
-        while room // 2 >= n:
-            room //= 2
-    return psum((rows, count, room))[:, :, 0:n]
+    return psum((rows, count, room(n) if count > 1 else n))[:, :, 0:n]
 
 
 def rows_of(x, weight, out, n0, n1):

@@ -11,11 +11,12 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 
 from .attention import (
+    attend_prompt,
     attend_token,
-    attention_of_prompt,
     heads_of_token,
     norms_of_heads,
     project_token,
+    queries_of_prompt,
     rotated,
 )
 from .layer import add_rows, added, blocks_of, load_token, rows_of_core
@@ -37,7 +38,9 @@ def library_layer_of_prompt(x, w, keys, values, tables, shape, library, group=No
         partial = library_attention(x, w, (keys, values), tables, shape, library, own)
     else:
         partial = hbm(x.shape, x.dtype)
-        attention_of_prompt(x, w, (keys, values), tables, shape, partial, blocks, False)
+        cache = (keys, values)
+        queries = queries_of_prompt(x, w, cache, tables, shape, blocks, False)
+        attend_prompt(queries, w, cache, shape, partial, 0, blocks)
     middle = hbm(x.shape, x.dtype)
     add_rows(middle, x, sum_over_ranks(partial, group), own)
     nisa.core_barrier(data=middle, cores=(0, 1))
@@ -45,7 +48,7 @@ def library_layer_of_prompt(x, w, keys, values, tables, shape, library, group=No
         partial = library_mlp(middle, w, shape, library)
     else:
         partial = hbm(x.shape, x.dtype)
-        mlp_of_prompt(middle, w, shape, partial, blocks, False)
+        mlp_of_prompt(middle, w, shape, partial, 0, blocks, False)
     out = hbm(x.shape, x.dtype)
     add_rows(out, middle, sum_over_ranks(partial, group), own)
     return out
