@@ -24,7 +24,15 @@ def loss_of(shape: dict[str, Any], w: dict[str, np.ndarray], texts: np.ndarray) 
     return float(np.mean(each))
 
 
-@pytest.mark.parametrize("ranks, lnc, replicas", [(1, 1, 1), (4, 2, 1), (4, 1, 2), (2, 2, 2)])
+@pytest.mark.parametrize(
+    "ranks, lnc, replicas",
+    [
+        (4, 2, 1),
+        (4, 1, 2),
+        pytest.param(1, 1, 1, marks=pytest.mark.slow),
+        pytest.param(2, 2, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_a_step(ranks: int, lnc: int, replicas: int) -> None:
     import train
     from config import Config
