@@ -40,10 +40,7 @@ class Machine:
 
     def __init__(self, number: int, *commands: list[str]) -> None:
         text = " && ".join(map(shlex.join, commands))
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        }
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         if sys.prefix.startswith("/tmp/"):  # which is the machine's own
             environment["FOLDER"] = sys.prefix
         self.process = subprocess.Popen(
@@ -85,13 +82,8 @@ def three() -> Iterator[list[Machine]]:
         ready = [sys.executable, "-c", READY.format(address=address)]
         program = [sys.executable, "-m", "tests.faults.on_machines", address]
         made.append(Machine(1, head, ready, program))
-        wait = [
-            "timeout",
-            "60",
-            "bash",
-            "-c",
-            f"until echo > /dev/tcp/{HEAD}/6379; do sleep 0.3; done",
-        ]
+        asked = f"until (echo > /dev/tcp/{HEAD}/6379) 2> /dev/null; do sleep 0.3; done"
+        wait = ["timeout", "60", "bash", "-c", asked]
         for n in (2, 3):
             join = ray(f"--address={address}", f"--node-ip-address=10.77.0.{n}", "--block")
             made.append(Machine(n, wait, join))
