@@ -242,7 +242,8 @@ PARTS: Final[dict[str, Callable[[], bool]]] = {
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    return 0 if all([PARTS[part]() for part in parser.parse_args(given).parts]) else 1
+    held = [PARTS[part]() for part in parser.parse_args(given).parts]
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":
