@@ -18,7 +18,7 @@ from typing import Any, Final
 from nki_dist.ops.alignment import padded
 
 LEAST: Final = 64 << 10  # bytes of a region
-LARGEST: Final = 16 << 20  # bytes up to which a region gets more than was asked for
+LARGEST: Final = 16 << 20  # bytes of all ranks up to which a region gets more than was asked for
 KEPT: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
 
 
@@ -67,12 +67,16 @@ class _Region:
 class Regions:
     """Of one world.
 
+    Args:
+        ranks: that have as much memory each.
+
     Attributes:
         sizes: bytes, of each rank, of the regions there are, by number.
         taken: bytes of each rank that somebody has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int = 1) -> None:
+        self._generous = max(LARGEST // ranks, LEAST)
         self._taken = 0
         self._regions: dict[int, _Region] = {}
         self._numbers = itertools.count()
@@ -97,7 +101,7 @@ class Regions:
             if start is not None:
                 return Block((number, start), nbytes, self._back)
         number, have = next(self._numbers), sum(self.sizes.values())
-        region = self._regions[number] = _Region(max(need, min(max(have, LEAST), LARGEST)))
+        region = self._regions[number] = _Region(max(need, min(max(have, LEAST), self._generous)))
         region.take(need)
         return Block((number, 0), nbytes, self._back)
 

@@ -44,7 +44,7 @@ class Residence:
         self.ranks: int = world.ranks
         self.capacity: int = world.arch.hbm_stack_bytes * world.lnc // world.arch.cores_per_stack
         self._tensors: weakref.WeakSet[DeviceTensor] = weakref.WeakSet()
-        self._regions = Regions()
+        self._regions = Regions(world.ranks)
         self.held: set[int] = set()
         self._since: tuple[weakref.ref[Host], int] | None = None  # that they are from
         self._suspect: list[Block] = []  # that a launch which was lost may still write

@@ -1,6 +1,6 @@
 """A program for test_residence: one fault under a world that has tensors in HBM.
 
-`python -m tests.faults.on_residence FAULT WHEN [NAME=VALUE...]` prints JSON for the test to look at.
+`python -m tests.faults.on_residence FAULT WHEN [NAME=VALUE...]` prints JSON for the test.
 FAULT is kill (a process), raylet, gcs, node, or agent: the process on another node that has its
 tensors. WHEN is idle, launch or row. Names: retries, lnc.
 """

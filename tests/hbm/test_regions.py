@@ -57,6 +57,13 @@ def test_small_tensors_share_regions_and_large_ones_get_their_bytes():
     assert regions.sizes[large.place[0]] == padded(3 * LARGEST + 1)
 
 
+def test_many_ranks_get_little_more_than_they_asked_for():
+    regions = Regions(ranks=64)
+    blocks = [regions.take(n) for n in (64 << 20, 100, 100, 300_000)]
+    assert 64 * sum(regions.sizes.values()) < 1.01 * 64 * (64 << 20) + 2 * LARGEST
+    assert len({b.place for b in blocks}) == 4
+
+
 def test_what_nobody_has_is_dropped_but_for_some():
     regions = Regions()
     blocks = [regions.take(n << 20) for n in (40, 30, 20)]
