@@ -42,7 +42,6 @@ DECLARATIONS = {
     "nki_dist.isa.operands.*": "roles of parameters",
     "nki_dist.ops.function.Function": "what a function reads and writes",
     "nki_dist.arch.facts.FrozenMap": "a read-only mapping",
-    "nki_dist.compat.typing._Annotation": "a name for annotations",
     "nki_dist.launcher.kernel.Kernel": "a function with launch options, fixed when it is made",
     "nki_dist.compat.beta1.launch.Beta1Kernel": "the same",
     "_pytest.stash.StashKey": "a key of pytest's own storage",

@@ -53,14 +53,17 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
     meets=Meets(_orders, _waits, _channel, _FIGURES, _time),
+    checks=[same_tile("src dst")],
+)
+def sendrecv(
     src=read(SBUF),
     dst=write(SBUF),
     send_to_rank=Number(integer=True),
     recv_from_rank=Number(integer=True),
     pipe_id=Number(integer=True),
-    dma_engine=Choice(dma_engine),
-)
-def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_engine.dma, name=None):
+    dma_engine=Choice(dma_engine).default(dma_engine.dma),
+    name=None,
+):
     """Send `src` to one core of the logical core and receive `dst` from one.
 
     Args:
@@ -80,7 +83,6 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
 
 @sendrecv.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(src=i["src"], dst=i["dst"])
     if i["src"].dtype is not i["dst"].dtype:
         raise NkiValidationError(
             f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert",

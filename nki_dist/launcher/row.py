@@ -92,6 +92,7 @@ class Row:
                 self._busy = True
                 self._changed.notify_all()
             self._carry_out(launches, before)
+            del launches  # and with them tensors that nobody else has
 
     def _carry_out(self, launches: list[Queued], before: int) -> None:
         """Carry out several together if that is possible, else the first; the others wait on."""

@@ -61,7 +61,7 @@ def test_an_error_comes_with_the_next_value_and_names_its_launch(world):
             after = world.run(R.picked, x, right)
         with pytest.raises(errors.OutOfBoundsError, match="run-time index 77") as caught:
             ask()
-        assert re.search(r"the launch of picked at .*test_in_a_row.py:\d+", str(caught.value))
+        assert re.search(r"the launch of picked at .*test_row_errors.py:\d+", str(caught.value))
         world.wait()  # it was told
         same(value(before), A[2:3])
         same(value(after), A[2:3])
