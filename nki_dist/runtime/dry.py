@@ -52,6 +52,12 @@ def with_values(skeleton: Skeleton) -> list[set[int]]:
     ]
 
 
+def counts_in(program: Program) -> set[int]:
+    """Numbers of the storages that say how much exchanges move."""
+    found = map(counts_of, instructions(program.body))
+    return {counts.storage.number for counts in found if counts is not None}
+
+
 class _HollowKit(Kit):
     """Operands without elements, but for those whose storages are in `solid`."""
 
@@ -82,21 +88,26 @@ class _DryLinker(SingleLinker):
     """Links a skeleton: what isn't carried out only has its run-time addresses checked.
 
     Args:
+        contents: numbers of the storages that have some.
         rank: what every instruction that asks for a rank gets; None for what is so.
     """
 
     def __init__(
-        self, program: Program, kit: Kit, real: Collection[int], rank: int | None = None
+        self,
+        program: Program,
+        kit: Kit,
+        real: Collection[int],
+        contents: Collection[int],
+        rank: int | None = None,
     ) -> None:
         super().__init__(program, kit)
         self._real = real
         self._rank = rank
-        self._hollow = _HollowKit(kit.bytes_of, kit.core, kit.arch)
-        self._hollow.solid = {
-            counts.storage.number
-            for i in instructions(program.body)
-            if (counts := counts_of(i)) is not None
-        }
+        self._hollow, self._in_part = (
+            _HollowKit(kit.bytes_of, kit.core, kit.arch) for _ in range(2)
+        )
+        self._hollow.solid = counts_in(program)
+        self._in_part.solid = contents
 
     def find_chains(self) -> None:
         if any(multiplies(i) and i.ordinal in self._real for i in instructions(self.program.body)):
@@ -112,7 +123,11 @@ class _DryLinker(SingleLinker):
         return chain([partial(registers.__setitem__, n, self._rank) for n in numbers])
 
     def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:
-        return super().exchange(i, kit if i.ordinal in self._real else self._hollow)
+        if i.ordinal not in self._real:
+            kit = self._hollow
+        elif counts_of(i) is not None:  # its counts may be wanted, and not what it moves
+            kit = self._in_part
+        return super().exchange(i, kit)
 
 
 def rank_registers(i: Instruction) -> list[int]:
@@ -140,27 +155,34 @@ class _Memories:
         self, slot: CoreSlot, program: Program, contents: Collection[int]
     ) -> Callable[[Storage], np.ndarray]:
         """The bytes of a storage."""
+        counts = counts_in(program)  # zeros, where what is real doesn't write them
         found = {
-            s.number: self._bytes(slot, program, s)
+            s.number: self._bytes(slot, program, s, s.number in counts)
             for s in program.storages
             if s.number in contents
         }
         return lambda s: found[s.number]
 
-    def _bytes(self, slot: CoreSlot, program: Program, s: Storage) -> np.ndarray:
+    def _bytes(self, slot: CoreSlot, program: Program, s: Storage, zeros: bool) -> np.ndarray:
         if s.role == "constant":
             return np.frombuffer(s.data or b"", np.uint8)
         if s.role == "local":
-            return _unwritten(program, s)
+            return _zeros(s) if zeros else _unwritten(program, s)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
         own = source is None or s.index in self._written
         key = (s.role, s.index, slot.rank if own else id(source))
         if key not in self._shared:
             if source is None:
-                self._shared[key] = _unwritten(program, s)
+                self._shared[key] = _zeros(s) if zeros else _unwritten(program, s)
             else:
                 self._shared[key] = _copied(source, s)
         return self._shared[key]
+
+
+def _zeros(s: Storage) -> np.ndarray:
+    memory = aligned(s.nbytes)
+    memory.fill(0)
+    return memory
 
 
 def _unwritten(program: Program, s: Storage) -> np.ndarray:
@@ -225,7 +247,7 @@ class DryCores:
             of = memories.of(slot, program, skeleton.contents[n])
             kit = _WatchedKit(of, core, arch.get(program.platform), workspace)
             self._kits.append(kit)
-            linked = _DryLinker(program, kit, skeleton.real[n], rank).link()
+            linked = _DryLinker(program, kit, skeleton.real[n], skeleton.contents[n], rank).link()
             self._scheduler.add(Executor(program, linked, core))
             self._scheduler.check_time()
 

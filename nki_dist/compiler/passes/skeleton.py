@@ -271,6 +271,8 @@ class _Reducer:
         for i in instructions(program.body):
             if (counts := counts_of(i)) is not None:  # zeros where they aren't known
                 self.contents.add(counts.storage.number)
+            elif i.ordinal in self.real:  # may write a tensor, too, that nobody wants
+                self.contents.update(a.storage.number for a in INSTRUCTIONS[i.opcode].writes(i))
         self.unchecked: list[str] = []
         # A tensor's life begins with the first instruction that touches it, whichever that is.
         self.births = {
