@@ -157,7 +157,7 @@ def _experts(source: Any, c: Config, share: Layout, at: str) -> Iterator[Weight]
         return of_rank
 
     yield Weight("router", (hidden, c.experts), router)
-    if apart and share.sequence and source is not None:  # a dry world knows no counts
+    if apart and share.sequence:
         yield Weight("dispatch", (hidden, c.experts), lambda rank: router(0))
     for name in ("gate", "up"):
         yield Weight(name, (count, hidden, inner), of(name))
