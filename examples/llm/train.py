@@ -167,13 +167,12 @@ class Trainer:
         """A training step: the loss before it, and the gradients of each rank's own texts."""
         losses, gradients = self.gradients(texts)
         self.number += 1
-        rate, _, beta1, beta2, _ = OPTIONS
-        factors = [[1 / (1 - beta2**self.number), -rate / (1 - beta1**self.number)]]
-        factors = np.array(factors, np.float32)
+        of_step = [[1 / (1 - beta**self.number) for beta in OPTIONS[2:4]]]
+        factors = np.array(of_step, np.float32)
         for weights, of, moments in zip(self.weights, gradients, self.moments):
             for k, w in weights.items():
                 self.world.run(
-                    training.adamw, w, of[k], moments[k], factors, OPTIONS, self.replicas
+                    training.optimise, w, of[k], moments[k], factors, OPTIONS, self.replicas
                 )
         if self.world.dry:
             return float("nan"), gradients

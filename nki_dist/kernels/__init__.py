@@ -7,14 +7,17 @@ Programs for Beta 1 find them, and a few that only they look for, in `neuronxcc.
 
 from __future__ import annotations
 
+from nki_dist.kernels.adamw import adamw
 from nki_dist.kernels.attention import FlashConfig, flash_attn_bwd, flash_fwd
 from nki_dist.kernels.matmul import matmul
 from nki_dist.kernels.mlp import mlp, mlp_backward
 from nki_dist.kernels.rms_norm import rms_norm, rms_norm_backward, rmsnorm_qkv
 from nki_dist.kernels.softmax import softmax, softmax_backward
+from nki_dist.kernels.swiglu import swiglu, swiglu_backward
 
 __all__ = [
     "FlashConfig",
+    "adamw",
     "flash_attn_bwd",
     "flash_fwd",
     "matmul",
@@ -25,6 +28,8 @@ __all__ = [
     "rmsnorm_qkv",
     "softmax",
     "softmax_backward",
+    "swiglu",
+    "swiglu_backward",
 ]
 
 

@@ -39,6 +39,17 @@ def my_rows(rows: int) -> list[tuple[int, int]]:
     return every[len(every) * me // count : len(every) * (me + 1) // count]
 
 
+def my_tiles(shape: tuple[int, ...]) -> list[tuple[slice, slice]]:
+    """Tiles of at most 128 by 512 of a matrix; programs share the columns."""
+    count, me = programs()
+    first, last = shape[1] * me // count, shape[1] * (me + 1) // count
+    return [
+        (slice(r0, r0 + height), slice(c0, c0 + width))
+        for r0, height in tiles(0, shape[0], nl.tile_size.pmax)
+        for c0, width in tiles(first, last, nl.tile_size.psum_fmax)
+    ]
+
+
 def require(holds: bool, message: str) -> None:
     """Refuse a call of a kernel."""
     if not holds:

@@ -10,9 +10,11 @@ import pytest
 from scipy.special import erf
 
 import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
 from nki_dist import kernels
 from nki_dist.errors import NkiValidationError
-from nki_dist.kernels import vision
+from nki_dist.kernels import decoding, vision
 from nki_dist.kernels.attention import (
     allocated_fused_self_attn_for_SD_small_head_size,
     fused_self_attn_for_SD_small_head_size,
@@ -313,3 +315,81 @@ def test_attention_refuses_what_it_does_not_do():
         run(kernels.flash_attn_bwd, 1, q, q, q, q, q, q, sinks=q)
     with pytest.raises(NkiValidationError, match="lse is"):
         run(kernels.flash_attn_bwd, 1, q, k, k, q, q, q)
+
+
+@both_lnc
+@both_types
+def test_swiglu_and_its_gradients(kind, lnc):
+    gate, up, dy = arrays(kind, (150, 531), (150, 531), (150, 531))
+    g, u, d = wide(gate, up, dy)
+    silu = g / (1 + np.exp(-g))
+    slope = 1 / (1 + np.exp(-g)) * (1 + g * (1 - 1 / (1 + np.exp(-g))))
+    check(run(kernels.swiglu, lnc, gate, up), silu * u, TYPES[kind][1])
+    dgate, dup = run(kernels.swiglu_backward, lnc, gate, up, dy)
+    check(dgate, d * u * slope, TYPES[kind][1])
+    check(dup, d * silu, TYPES[kind][1])
+
+
+def test_swiglu_refuses_what_does_not_fit():
+    a, b = arrays("f32", (3, 4), (5, 6))
+    with pytest.raises(NkiValidationError, match=r"swiglu of \(3, 4\), \(5, 6\)"):
+        run(kernels.swiglu, 1, a, b)
+    with pytest.raises(NkiValidationError, match="swiglu_backward of"):
+        run(kernels.swiglu_backward, 1, a, a, b)
+
+
+@both_lnc
+@pytest.mark.parametrize("shape", [(37,), (96, 700)])
+def test_steps_of_adamw(lnc, shape):
+    rng = np.random.default_rng(0)
+    weight, moments = rng.standard_normal(shape, np.float32), np.zeros((2, *shape), np.float32)
+    rate, decay, beta1, beta2, eps = options = (1e-2, 0.1, 0.8, 0.9, 1e-3)
+    want, m, v = weight.astype(np.float64), np.zeros(shape), np.zeros(shape)
+    for n in (1, 2, 3):
+        g = rng.standard_normal(shape, np.float32)
+        corrections = np.array([[1 / (1 - beta1**n), 1 / (1 - beta2**n)]], np.float32)
+        run(kernels.adamw, lnc, weight, g, moments, corrections, *options)
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g.astype(np.float64) ** 2
+        step = m / (1 - beta1**n) / (np.sqrt(v / (1 - beta2**n)) + eps)
+        want = want * (1 - rate * decay) - rate * step
+        check(weight, want, 2e-5)
+    check(moments, np.stack([m, v]), 2e-5)
+    with pytest.raises(NkiValidationError, match="adamw takes a weight"):
+        run(kernels.adamw, lnc, weight, g, moments[0], corrections)
+
+
+@nki.jit
+def decoded(q, keys, values, position, cos, sin, partner, places):
+    """Attention of a token whose queries are turned first."""
+    nisa.core_barrier(data=keys, cores=(0, 1))
+    turned_q = decoding.rotated(
+        nl.load(q), nl.load(cos), nl.load(sin), nl.load(partner), keys.dtype
+    )
+    mask = decoding.later_than(position, q.shape[1], places)
+    out = nl.ndarray((q.shape[1], q.shape[0]), dtype=values.dtype, buffer=nl.shared_hbm)
+    context = decoding.attend_cache(turned_q, keys, values, mask, 0.2)
+    if nl.program_id(0) == 0:
+        nl.store(out, context)
+    return out
+
+
+@both_lnc
+@both_types
+@pytest.mark.parametrize("position", [0, 127, 300, 767])
+def test_attention_of_a_token_to_a_cache(kind, lnc, position):
+    """Places behind the position hold what was there; of 900, the first 768 are looked at."""
+    rng = np.random.default_rng(position)
+    q, angles = rng.standard_normal((48, 5), np.float32), rng.uniform(0, 9, (48, 1))
+    keys, values = arrays(kind, (48, 900), (900, 48), seed=1)
+    cos, sin = (np.tile(f(angles), (1, 5)).astype(np.float32) for f in (np.cos, np.sin))
+    partner = np.zeros((48, 48), np.float32)
+    half = np.arange(24)
+    partner[half + 24, half], partner[half, half + 24] = -1, 1
+    at = np.array([[position]], np.int32)
+    got = run(decoded, lnc, q, keys, values, at, cos, sin, partner, 768)
+    turned_q = q * cos + np.concatenate([-q[24:], q[:24]]) * sin
+    turned_q = turned_q.astype(keys.dtype).astype(np.float64)
+    k, v = wide(keys, values)
+    scores = 0.2 * turned_q.T @ k[:, : position + 1]
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    check(got, weights / weights.sum(1, keepdims=True) @ v[: position + 1], TYPES[kind][1])

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels.online_softmax import MASKED, attend
+from nki_dist.kernels.decoding import attend_cache, later_than, rotated
+from nki_dist.kernels.online_softmax import attend
 
 from .norm import inverse_rms, norm_column, sum_over_partitions, turned_rows
 from .tiles import (
-    BANK,
     PMAX,
     by_rows,
     by_tiles,
     columns_of,
     load,
     load_column,
-    psum,
     rows_of,
     sbuf,
     share,
@@ -28,18 +27,10 @@ from .tiles import (
 )
 
 
-def rotated(x, weight, cos, sin, rotation, eps, dtype):
-    """Rotary embedding of heads or tokens, normalised before if there is a weight.
-
-    Args:
-        x: (d, n) float32 tile, n at most 512.
-        weight: (d, 1) tile or None.
-        cos, sin: (d, n).
-        rotation: (d, d) tile, by which a product gives each element its partner.
-    """
-    d, n = x.shape
+def placed(x, weight, cos, sin, rotation, eps, dtype):
+    """Rotary embedding of heads or tokens (d, n), normalised before if there is a weight (d, 1)."""
     if weight is not None:
-        squares, normed = sbuf((d, n), nl.float32), sbuf((d, n), nl.float32)
+        squares, normed = sbuf(x.shape, nl.float32), sbuf(x.shape, nl.float32)
         nisa.activation(dst=squares, op=nl.square, data=x)
         nisa.scalar_tensor_tensor(
             dst=normed,
@@ -47,16 +38,10 @@ def rotated(x, weight, cos, sin, rotation, eps, dtype):
             op0=nl.multiply,
             operand0=weight,
             op1=nl.multiply,
-            operand1=inverse_rms(sum_over_partitions(squares), d, eps),
+            operand1=inverse_rms(sum_over_partitions(squares), x.shape[0], eps),
         )
         x = normed
-    partner, other = psum((d, n)), sbuf((d, n), nl.float32)
-    nisa.nc_matmul(dst=partner, stationary=rotation, moving=x)
-    nisa.tensor_tensor(dst=other, data1=partner, data2=sin, op=nl.multiply)
-    same, out = sbuf((d, n), nl.float32), sbuf((d, n), dtype)
-    nisa.tensor_tensor(dst=same, data1=x, data2=cos, op=nl.multiply)
-    nisa.tensor_tensor(dst=out, data1=same, data2=other, op=nl.add)
-    return out
+    return rotated(x, cos, sin, rotation, dtype)
 
 
 def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
@@ -85,7 +70,7 @@ def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
         for h in range(heads + kv_heads):
             of_query = h < heads
             norm = norms[0] if of_query else norms[1]
-            head = rotated(heads_of[:, h, :], norm, cos, sin, rotation, eps, dtype)
+            head = placed(heads_of[:, h, :], norm, cos, sin, rotation, eps, dtype)
             place = queries[h] if of_query else keys[h - heads]
             nisa.dma_copy(dst=place[:, t0:t1], src=head)
         for h in range(kv_heads):
@@ -169,9 +154,9 @@ def attend_token(every, w, cache, step, shape, span, dtype):
     angles, rotation = load(step["angles"]), load(step["rotation"])
     q_norm, k_norm = norms_of_heads(w)
     cos, sin = angles[:, 0:1].broadcast(1, heads), angles[:, 1:2].broadcast(1, heads)
-    q = rotated(every[:, :heads], q_norm, cos, sin, rotation, eps, dtype)
+    q = placed(every[:, :heads], q_norm, cos, sin, rotation, eps, dtype)
     cos, sin = angles[:, 0:1].broadcast(1, kv_heads), angles[:, 1:2].broadcast(1, kv_heads)
-    k = rotated(every[:, heads : heads + kv_heads], k_norm, cos, sin, rotation, eps, dtype)
+    k = placed(every[:, heads : heads + kv_heads], k_norm, cos, sin, rotation, eps, dtype)
     v = sbuf((d, kv_heads), dtype)
     nisa.tensor_copy(dst=v, src=every[:, heads + kv_heads :])
     at = nisa.register_alloc(load(step["position"]))
@@ -183,9 +168,9 @@ def attend_token(every, w, cache, step, shape, span, dtype):
     nisa.core_barrier(data=keys, cores=(0, 1))
     nisa.core_barrier(data=values, cores=(0, 1))
     context, group = sbuf((d, heads, 1), dtype), heads // kv_heads
-    mask = later_than(step["position"], group, span // cores * me, span // cores)
+    mask = later_than(step["position"], group, span)
     for h in range(kv_heads):
-        rows = attend_cache(q[:, h * group : (h + 1) * group], keys[h], values[h], mask, me)
+        rows = attend_cache(q[:, h * group : (h + 1) * group], keys[h], values[h], mask, d**-0.5)
         nisa.tensor_copy(dst=context[:, h * group : (h + 1) * group, 0], src=turned(rows))
     return context
 
@@ -195,87 +180,3 @@ def project_token(context, weight, partial):
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     n0, n1 = share(partial.shape[1], cores, me)
     rows_of(context, by_tiles(weight, context.shape[0]), partial, n0, n1)
-
-
-def later_than(position, rows, first, count):
-    """(rows, count) float32: MASKED where place first + column is behind the position."""
-    places, mask = sbuf((rows, count), nl.float32), sbuf((rows, count), nl.float32)
-    nisa.iota(dst=places, pattern=[[1, count]], offset=first)
-    here = sbuf((rows, 1), nl.float32)
-    nisa.tensor_copy(dst=here, src=load(position.broadcast(0, rows)))
-    nisa.tensor_scalar(
-        dst=mask, data=places, op0=nl.greater, operand0=here, op1=nl.multiply, operand1=MASKED
-    )
-    return mask
-
-
-def attend_cache(q, keys, values, mask, me):
-    """softmax(q.T @ keys / sqrt(d) + mask) @ values: (heads, d) tile.
-
-    Args:
-        q: (d, heads) tile.
-        keys, values: of one head in HBM.
-        mask: (heads, places) of this core's share of the places, a multiple of 128.
-    """
-    d, heads = q.shape
-    count = mask.shape[1]
-    s0, per, scale = count * me, count // PMAX, d**-0.5
-    k = load(keys[:, s0 : s0 + count])
-    v = load(values[s0 : s0 + count, :].reshape((PMAX, per, d)))
-    scores = sbuf((heads, count), nl.float32)
-    for c0 in range(0, count, BANK):
-        c1 = min(c0 + BANK, count)
-        products = psum((heads, c1 - c0))
-        nisa.nc_matmul(dst=products, stationary=q, moving=k[:, c0:c1])
-        nisa.tensor_tensor(dst=scores[:, c0:c1], data1=products, data2=mask[:, c0:c1], op=nl.add)
-    # of this core: the largest score, the sum of exponentials, the context
-    found = sbuf((heads, d + 2), nl.float32)
-    largest, total, context = found[:, 0:1], found[:, 1:2], found[:, 2:]
-    nisa.tensor_reduce(dst=largest, op=nl.maximum, data=scores, axis=1)
-    bias, weights = sbuf((heads, 1), nl.float32), sbuf((heads, count), values.dtype)
-    nisa.tensor_scalar(dst=bias, data=largest, op0=nl.multiply, operand0=-scale)
-    nisa.activation(
-        dst=weights,
-        op=nl.exp,
-        data=scores,
-        scale=scale,
-        bias=bias,
-        reduce_op=nl.add,
-        reduce_res=total,
-        reduce_cmd=nisa.reduce_cmd.reset_reduce,
-    )
-    split, acc = weights.reshape((heads, PMAX, per)), psum((heads, d))
-    for j in range(per):
-        nisa.nc_matmul(dst=acc, stationary=turned(split[:, :, j]), moving=v[:, j, :])
-    nisa.tensor_copy(dst=context, src=acc)
-    found = merged(found, scale)
-    share_of, out = sbuf((heads, 1), nl.float32), sbuf((heads, d), values.dtype)
-    nisa.reciprocal(dst=share_of, data=found[:, 1:2])
-    nisa.tensor_scalar(dst=out, data=found[:, 2:], op0=nl.multiply, operand0=share_of)
-    return out
-
-
-def merged(mine, scale):
-    """Both cores' largest scores, sums and contexts as those of all places."""
-    cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    if cores == 1:
-        return mine
-    other, total = sbuf(mine.shape, nl.float32), sbuf(mine.shape, nl.float32)
-    nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=1)
-    largest, bias = sbuf((mine.shape[0], 1), nl.float32), sbuf((mine.shape[0], 1), nl.float32)
-    nisa.tensor_tensor(dst=largest, data1=mine[:, 0:1], data2=other[:, 0:1], op=nl.maximum)
-    nisa.tensor_scalar(dst=bias, data=largest, op0=nl.multiply, operand0=-scale)
-    first, second = (mine, other) if me == 0 else (other, mine)
-    weight = sbuf((mine.shape[0], 2), nl.float32)
-    nisa.activation(dst=weight[:, 0:1], op=nl.exp, data=first[:, 0:1], scale=scale, bias=bias)
-    nisa.activation(dst=weight[:, 1:2], op=nl.exp, data=second[:, 0:1], scale=scale, bias=bias)
-    nisa.tensor_scalar(dst=total, data=first, op0=nl.multiply, operand0=weight[:, 0:1])
-    nisa.scalar_tensor_tensor(
-        dst=total,
-        data=second,
-        op0=nl.multiply,
-        operand0=weight[:, 1:2],
-        op1=nl.add,
-        operand1=total,
-    )
-    return total

@@ -11,13 +11,12 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import kernels
+from nki_dist.kernels.decoding import rotated
 
-from .attention import rotated
 from .layer import add_rows, reduced, rows_of_core
-from .tiles import PMAX, by_rows, hbm, load, sbuf, share, turned
+from .tiles import PMAX, hbm, load, sbuf, turned
 
 CAUSAL = kernels.FlashConfig(should_transpose_v=True)  # v lies as k does
-COLUMNS = 512  # of a tile that elementwise parts work on
 
 
 def meet(tensors):
@@ -44,17 +43,6 @@ def plus(x, more):
     return summed(x, more, None)
 
 
-def my_tiles(shape):
-    """(row, rows, column, columns) of the tiles of a matrix that a core works on."""
-    cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    first, last = share(shape[1], cores, me)
-    found = []
-    for r0 in range(0, shape[0], PMAX):
-        for c0 in range(first, last, COLUMNS):
-            found.append((r0, min(PMAX, shape[0] - r0), c0, min(COLUMNS, last - c0)))
-    return found
-
-
 def turned_heads(x, cos, sin, rotation, rotates):
     """Rotary embedding of heads (heads, d, tokens) in HBM, of the first `rotates` of them."""
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
@@ -62,7 +50,7 @@ def turned_heads(x, cos, sin, rotation, rotates):
     for h in range(me, x.shape[0], cores):
         head = load(x[h])
         if h < rotates:
-            head = rotated(head, None, cos, sin, rotation, 0.0, x.dtype)
+            head = rotated(head, cos, sin, rotation, x.dtype)
         nisa.dma_copy(dst=out[h], src=head)
     return meet((out,))[0]
 
@@ -140,37 +128,12 @@ def attention_backward(x, dy, w, saved, tables, shape, group):
     return plus(dy, dx), {"norm1": d_norm, "qkv": d_qkv, "out": d_out}
 
 
-def gated(gate, up, d_middle=None):
-    """silu(gate) * up, or with its gradient those of gate and up; all (columns, tokens) in HBM."""
-    outs = []
-    for _ in range(1 if d_middle is None else 2):
-        outs.append(hbm(gate.shape, gate.dtype))
-    for tile in my_tiles(gate.shape):
-        r0, rows, c0, columns = tile
-        at = (slice(r0, r0 + rows), slice(c0, c0 + columns))
-        g, u = load(gate[at]), load(up[at])
-        act = sbuf(g.shape, nl.float32)
-        nisa.activation(dst=act, op=nl.silu, data=g)
-        if d_middle is None:
-            nisa.tensor_tensor(dst=g, data1=act, data2=u, op=nl.multiply)
-            nisa.dma_copy(dst=outs[0][at], src=g)
-            continue
-        slope, dm = sbuf(g.shape, nl.float32), load(d_middle[at])
-        nisa.activation(dst=slope, op=nl.silu_dx, data=g)
-        nisa.tensor_tensor(dst=slope, data1=slope, data2=u, op=nl.multiply)
-        nisa.tensor_tensor(dst=g, data1=slope, data2=dm, op=nl.multiply)
-        nisa.tensor_tensor(dst=u, data1=act, data2=dm, op=nl.multiply)
-        nisa.dma_copy(dst=outs[0][at], src=g)
-        nisa.dma_copy(dst=outs[1][at], src=u)
-    return meet(outs)
-
-
 @nki.jit
 def mlp_forward(x, w, shape, group):
     """x + SwiGLU, and what its backward pass needs."""
     normed = meet((kernels.rms_norm(x, w["norm2"], shape["eps"]),))[0]
     gate, up = product(w["gate"], normed, True, True), product(w["up"], normed, True, True)
-    middle = gated(gate, up)[0]
+    middle = meet((kernels.swiglu(gate, up),))[0]
     return summed(x, product(middle, w["down"], True), group), normed, gate, up, middle
 
 
@@ -178,7 +141,8 @@ def mlp_forward(x, w, shape, group):
 def mlp_backward(x, dy, w, saved, shape, group):
     """The gradients of x and of the weights; `saved` is what `mlp_forward` returned."""
     normed, gate, up, middle = saved
-    d_gate, d_up = gated(gate, up, product(w["down"], dy, False, True))
+    d_middle = product(w["down"], dy, False, True)
+    d_gate, d_up = meet(kernels.swiglu_backward(gate, up, d_middle))
     d_normed = plus(product(d_gate, w["gate"], True, True), product(d_up, w["up"], True, True))
     dx, d_norm = meet(
         kernels.rms_norm_backward(x, w["norm2"], reduced(d_normed, group, 1), shape["eps"])
@@ -292,62 +256,15 @@ def embedding_backward(ids, first, dx, rows):
 
 
 @nki.jit
-def adamw(weight, gradient, moments, corrections, options, replicas):
-    """A step of AdamW, in place: the weight, and the moments (2, ...) of its gradient.
+def optimise(weight, gradient, moments, corrections, options, replicas):
+    """A step of AdamW, in place, with what the replicas' gradients add up to.
 
     Args:
-        corrections: (1, 2) float32, of step n: 1 / (1 - beta2**n), -rate / (1 - beta1**n).
         options: learning rate, decay, the two betas, epsilon.
         replicas: the group of ranks that have the same weights; None for none.
     """
-    rate, decay, beta1, beta2, epsilon = options
-    factors = load(corrections.broadcast(0, PMAX))
     mine = hbm(gradient.shape, gradient.dtype)
     if nl.program_id(0) == 0:
         nisa.dma_copy(dst=mine, src=gradient)
-    mine = over_ranks(mine, replicas, nl.add)
-    size = 1
-    for n in weight.shape:
-        size *= n
-    columns = by_rows(weight.reshape((size, 1))).shape[1]
-    flat = (size // columns, columns)
-    p, g = weight.reshape(flat), mine.reshape(flat)
-    m, v = moments[0].reshape(flat), moments[1].reshape(flat)
-    for tile in my_tiles(flat):
-        r0, rows, c0, width = tile
-        at = (slice(r0, r0 + rows), slice(c0, c0 + width))
-        of_m, of_v, of_g, of_p = load(m[at]), load(v[at]), load(g[at]), load(p[at])
-        square = sbuf(of_g.shape, nl.float32)
-        nisa.activation(dst=square, op=nl.square, data=of_g)
-        toward(of_m, of_g, beta1)
-        toward(of_v, square, beta2)
-        nisa.dma_copy(dst=m[at], src=of_m)
-        nisa.dma_copy(dst=v[at], src=of_v)
-        nisa.activation(dst=square, op=nl.sqrt, data=of_v, scale=factors[0:rows, 0:1])
-        nisa.tensor_scalar(dst=square, data=square, op0=nl.add, operand0=epsilon)
-        nisa.reciprocal(dst=square, data=square)
-        nisa.scalar_tensor_tensor(
-            dst=square,
-            data=square,
-            op0=nl.multiply,
-            operand0=factors[0:rows, 1:2],
-            op1=nl.multiply,
-            operand1=of_m,
-        )
-        nisa.scalar_tensor_tensor(
-            dst=of_p,
-            data=of_p,
-            op0=nl.multiply,
-            operand0=1 - rate * decay,
-            op1=nl.add,
-            operand1=square,
-        )
-        nisa.dma_copy(dst=p[at], src=of_p)
-
-
-def toward(mean, new, beta):
-    """mean = beta * mean + (1 - beta) * new."""
-    nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=beta)
-    nisa.scalar_tensor_tensor(
-        dst=mean, data=new, op0=nl.multiply, operand0=1 - beta, op1=nl.add, operand1=mean
-    )
+    gradient = over_ranks(mine, replicas, nl.add)
+    kernels.adamw(weight, gradient, moments, corrections, *options)

@@ -15,9 +15,9 @@ from .attention import (
     attend_token,
     heads_of_token,
     norms_of_heads,
+    placed,
     project_token,
     queries_of_prompt,
-    rotated,
 )
 from .layer import add_rows, added, blocks_of, load_token, rows_of_core
 from .mlp import mlp_of_prompt, mlp_of_token
@@ -128,7 +128,7 @@ def library_attention(x, w, cache, tables, shape, library, own):
             wide = sbuf((d, t1 - t0), nl.float32)
             nisa.tensor_copy(dst=wide, src=turned(load(rows[t0:t1, h * d : (h + 1) * d])))
             norm = norms[0] if of_query else norms[1]
-            head = rotated(wide, norm, cos, sin, rotation, shape["eps"], dtype)
+            head = placed(wide, norm, cos, sin, rotation, shape["eps"], dtype)
             if of_query:
                 nisa.dma_copy(dst=queries[h, :, t0:t1], src=head)
             else:
