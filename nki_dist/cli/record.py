@@ -32,6 +32,7 @@ examples:
   nki-dist record --output 0 --index 50,7 softmax.py
   nki-dist record --expected want.npy softmax.py"""
 _VALUES: Final = 64  # of a write, in JSON
+_APART: Final = ("values", "reads", "elements", "shape")  # what isn't told as it is
 
 
 def register(subparsers: Any) -> None:
@@ -149,7 +150,7 @@ def _data(answers: Sequence[Any]) -> dict[str, Any]:
 
 
 def _at(at: At) -> dict[str, Any]:
-    found = {name: value for name, value in vars(at).items() if name not in ("values", "reads")}
+    found = {name: value for name, value in vars(at).items() if name not in _APART}
     values = getattr(at, "values", None)
     if values is not None:
         some = np.asarray(values).reshape(-1)[:_VALUES]

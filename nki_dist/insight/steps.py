@@ -164,6 +164,8 @@ class Step(At):
         made_non_finite: it made something that isn't finite of finite numbers, or NaN of numbers
             that aren't.
         reads: the steps and sources that these elements depend on.
+        elements: which they are, numbered through the tensor as it was allocated.
+        shape: of that tensor.
     """
 
     index: tuple[int, ...]
@@ -172,6 +174,8 @@ class Step(At):
     moved: bool = False
     made_non_finite: bool = False
     reads: list[Step | Source] = field(repr=False, default_factory=list)
+    elements: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, np.int64))
+    shape: tuple[int, ...] = field(repr=False, default=())
 
     def __str__(self) -> str:
         more = f" and {self.count - 1} more" if self.count > 1 else ""
