@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from html import escape
 from pathlib import Path
@@ -40,12 +40,14 @@ def asked(
     arguments: argparse.Namespace,
     ask: Callable[[Record], Sequence[Any]],
     data: Callable[[Sequence[Any]], dict[str, Any]],
+    page: Callable[[Sequence[Any]], str] | None = None,
 ) -> int:
     """Run the program, ask its launches, show the answers; a failing SystemExit goes through.
 
     Args:
         ask: gives answers that can be printed.
         data: the answers to one launch as JSON.
+        page: the answers to one launch as HTML, by default their texts.
 
     Returns:
         The program's exit status; 1 if no launch could be asked.
@@ -56,7 +58,7 @@ def asked(
     check_writable("--html", arguments.html)
     if unread := program.unreadable(arguments):
         return unread
-    asker = Asker(ask, arguments.kernel, _number(arguments.launch))
+    asker = Asker(ask, arguments.kernel, number_of(arguments.launch))
     session().observer = asker
     status = 1
     try:
@@ -68,12 +70,17 @@ def asked(
         status = 0  # a program may say so, too; whether answers are good is told afterwards
     finally:  # launches before an error or sys.exit() are of interest, too
         session().observer = None
-        _show(asker, arguments, data)
+        _show(asker, arguments, data, page)
     answered = [a for _, _, a in asker.answers if not isinstance(a, NkiError)]
     return status or (0 if answered else 1)
 
 
-def _number(text: str) -> int | None:
+def number_of(text: str) -> int | None:
+    """Which launch `--launch` means; None for all.
+
+    Raises:
+        LaunchError: none.
+    """
     if text == "all":
         return None
     if not text.isdigit() or int(text) < 1:
@@ -84,11 +91,15 @@ def _number(text: str) -> int | None:
 
 
 def _show(
-    asker: Asker, arguments: argparse.Namespace, data: Callable[[Sequence[Any]], dict[str, Any]]
+    asker: Asker,
+    arguments: argparse.Namespace,
+    data: Callable[[Sequence[Any]], dict[str, Any]],
+    page: Callable[[Sequence[Any]], str] | None,
 ) -> None:
     if arguments.html is not None:
-        with writing("--html", arguments.html):
-            Path(arguments.html).write_text(_page(arguments.program, asker), encoding="utf-8")
+        for name, text in _pages(asker, arguments, page):
+            with writing("--html", name):
+                Path(name).write_text(text, encoding="utf-8")
     if arguments.json:
         found = [
             {"kernel": kernel, "launch": number, **_data(answers, data)}
@@ -114,6 +125,22 @@ def _nothing(asker: Asker) -> str:
 
 def _data(answers: Any, data: Callable[[Sequence[Any]], dict[str, Any]]) -> dict[str, Any]:
     return {"error": answers.to_dict()} if isinstance(answers, NkiError) else data(answers)
+
+
+def _pages(
+    asker: Asker,
+    arguments: argparse.Namespace,
+    page: Callable[[Sequence[Any]], str] | None,
+) -> Iterator[tuple[str, str]]:
+    """Files and what they hold: one for all launches, or FILE, FILE-2, ... where each is a page."""
+    asked = [answers for *_, answers in asker.answers if not isinstance(answers, NkiError)]
+    if page is None or not asked:
+        yield arguments.html, _page(arguments.program, asker)
+        return
+    first = Path(arguments.html)
+    for n, answers in enumerate(asked, 1):
+        name = first if n == 1 else first.with_name(f"{first.stem}-{n}{first.suffix}")
+        yield str(name), page(answers)
 
 
 def _page(name: str, asker: Asker) -> str:
@@ -148,4 +175,4 @@ def plain(value: Any) -> Any:
         return str(value)
 
 
-__all__ = ["add_options", "asked", "plain"]
+__all__ = ["add_options", "asked", "number_of", "plain"]

@@ -69,6 +69,14 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--rank", type=int, metavar="N", help="only writes of this rank; whose output (default 0)"
     )
+    parser.add_argument(
+        "--max-size",
+        type=float,
+        default=8.0,
+        metavar="MIB",
+        help="of the file that --html names; pictures become samples where they don't fit "
+        "(default 8)",
+    )
     _asking.add_options(parser)
     parser.set_defaults(run=run)
 
@@ -79,16 +87,30 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
+    expected = expected_of(arguments)
+    output = int(arguments.output) if arguments.output.isdigit() else arguments.output
     ask = partial(
         _answers,
         tensors=arguments.tensor,
         core=arguments.core,
         rank=arguments.rank,
-        output=int(arguments.output) if arguments.output.isdigit() else arguments.output,
+        output=output,
         index=_index(arguments.index),
-        expected=_expected(arguments),
+        expected=expected,
     )
-    return _asking.asked(arguments, ask, _data)
+
+    def page(answers: Sequence[Any]) -> str:
+        record: Record = answers[0]
+        each = of_rank(record, {output: expected}, arguments.rank) if expected is not None else None
+        return record.report(each, max(int(arguments.max_size * (1 << 20)), 1))
+
+    return _asking.asked(arguments, ask, _data, page)
+
+
+def of_rank(record: Record, expected: Any, rank: int | None) -> Any:
+    """What is expected of one rank, as records take it."""
+    ranks = record.launched.slots[0].ranks
+    return [expected if n == (rank or 0) else None for n in range(ranks)]
 
 
 def _index(text: str | None) -> tuple[int, ...] | None:
@@ -103,7 +125,12 @@ def _index(text: str | None) -> tuple[int, ...] | None:
         ) from None
 
 
-def _expected(arguments: argparse.Namespace) -> np.ndarray | None:
+def expected_of(arguments: argparse.Namespace) -> np.ndarray | None:
+    """What `--expected` names, or None.
+
+    Raises:
+        LaunchError: the file can't be read.
+    """
     file = arguments.expected
     if file is None:
         return None

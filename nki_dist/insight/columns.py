@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.insight.executed import parameters
 from nki_dist.insight.film import Film, Picture
 from nki_dist.insight.regions import Region
 from nki_dist.insight.replay import Key, key_of, title
@@ -35,6 +34,7 @@ class Columns:
         self._film, launched = film, film.launched
         self._tensors: dict[Key, int] = {}
         self._told: list[list[Any]] = []
+        self._storages: list[Storage] = []
         self._accesses: dict[Any, int] = {}
         self._known: dict[int, int] = {}  # by region, the number of its way of access
         self._lines: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Columns:
         kind = self._kinds.get((core, id(i)))
         if kind is None:
             line = _number(self._lines, film.launched.where(core, i) or "?")
-            found = parameters(i)
+            found = film.parameters[id(i)]
             flat = [
                 (_number(self._params, name), a, writes)
                 for writes, accesses in enumerate(found)
@@ -110,7 +110,13 @@ class Columns:
             [s.title, s.region.value, list(s.shape), str(s.dtype), s.role, slot.rank, own, rows]
             + [s.dtype.itemsize, list(at) if at else None, s.partition_bytes]
         )
+        self._storages.append(s)
         return self._tensors.setdefault(key, len(self._tensors))
+
+    def tensor(self, number: int) -> tuple[Key, Storage] | None:
+        """A tensor by its number."""
+        keys = list(self._tensors)
+        return (keys[number], self._storages[number]) if 0 <= number < len(keys) else None
 
     def _access(self, r: Region) -> int:
         found = self._known.get(id(r))
@@ -232,14 +238,13 @@ def packed_pictures(
     """Pictures as columns; values byte by byte: first bytes, second bytes, ..."""
     odd = [p.odd | 4 * (p.values.dtype.kind == "i") | 8 * (p.values.dtype.kind == "u")
            for p in pictures]  # fmt: skip
-    ranges = np.array([(p.low, p.high, p.mean) for p in pictures], np.float64).reshape(-1, 3)
+    ranges = np.array([(p.low, p.high) for p in pictures], np.float64).reshape(-1, 2)
     flat = [p.values.reshape(-1).view(np.uint32) for p in pictures]
     values = np.concatenate(flat) if flat else np.empty(0, np.uint32)
     with np.errstate(over="ignore"):
         return {
             "low": ranges[:, 0].astype(np.float32),
             "high": ranges[:, 1].astype(np.float32),
-            "mean": ranges[:, 2].astype(np.float32),
             "of": np.array(of, np.int32),
             "rows": np.array([p.shape[0] for p in pictures], np.uint32),
             "columns": np.array([p.shape[1] for p in pictures], np.uint32),

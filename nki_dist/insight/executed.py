@@ -16,7 +16,7 @@ from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay
 from nki_dist.insight.steps import Printed, plural
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
-from nki_dist.program.walk import operands
+from nki_dist.program.walk import tensors
 
 _KEPT: Final = 32 << 20  # bytes of operands that one replay keeps for the steps that follow
 
@@ -24,16 +24,15 @@ _KEPT: Final = 32 << 20  # bytes of operands that one replay keeps for the steps
 def parameters(i: Instruction) -> tuple[dict[str, Access], dict[str, Access]]:
     """What an instruction reads and what it writes, by parameter; of a list `srcs[0]` and on."""
     names: dict[int, str] = {}
-    lists = {name for name, value in i.args.items() if isinstance(value, (list, tuple))}
-    counts: dict[str, int] = {}
-    for name, a in operands(i.args):
-        at = counts[name] = counts.get(name, -1) + 1
-        names.setdefault(id(a), f"{name}[{at}]" if name in lists else name)
+    for name, value in i.args.items():
+        if isinstance(value, Access):
+            names.setdefault(id(value), name)
+        elif isinstance(value, (list, tuple)):
+            for at, a in enumerate(tensors(value)):
+                names.setdefault(id(a), f"{name}[{at}]")
     spec = INSTRUCTIONS[i.opcode]
-    found = []
-    for accesses in (spec.reads(i), spec.writes(i)):
-        found.append({names.get(id(a), f"operand {n}"): a for n, a in enumerate(accesses)})
-    return found[0], found[1]
+    reads, writes = spec.reads(i), spec.writes(i)
+    return {names[id(a)]: a for a in reads}, {names[id(a)]: a for a in writes}
 
 
 @dataclass(frozen=True)

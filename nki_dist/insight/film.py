@@ -2,15 +2,15 @@
 
 A picture is what one instruction wrote to one operand: all of it where there is room, else every
 second, fourth, ... row or column, with the range of all of it. Room is shared so that what shows
-most is kept whole longest: of every line the first rounds, every one that is a power of two, and
-the last one. Nothing is left out without `sampled` counting it.
+most is kept whole longest: of every line the first two rounds, those whose number is a power of
+four, and the last one. Nothing is left out without `sampled` counting it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +21,11 @@ from nki_dist.insight.regions import region
 from nki_dist.insight.replay import Hooks, Launched, Place
 from nki_dist.isa.gather import has_vector
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Access, Instruction, instructions
 
 LARGEST: Final = 1 << 20  # elements of a picture
 NAN, INFINITE = 1, 2  # what `odd` is made of
+_KINDS: Final = {"i": np.int32, "u": np.uint32, "b": np.uint32}
 
 
 class Picture:
@@ -34,39 +35,43 @@ class Picture:
         values: (rows, columns) that were kept, four bytes each: float32, int32 or uint32.
         shape: (rows, columns) of all of it.
         every: it has each `every[0]`-th row and each `every[1]`-th column.
-        low, high: of all finite elements; mean: of those that were kept.
+        low, high: of all finite elements.
         odd: NAN if it has some, INFINITE if it has some, or both.
         main: it is to be kept whole as long as there is room.
     """
 
-    __slots__ = ("every", "high", "low", "main", "mean", "odd", "shape", "values")
+    __slots__ = ("every", "high", "low", "main", "odd", "shape", "values")
 
     def __init__(self, array: np.ndarray, main: bool, most: int = LARGEST) -> None:
         rows = array.shape[0] if array.ndim > 1 else 1
         self.shape = rows, array.size // max(rows, 1)
-        self.every, self.main = [1, 1], main
+        self.main = main
         self.low, self.high, self.odd = _range(array)
-        while -(-self.shape[0] // self.every[0]) * -(-self.shape[1] // self.every[1]) > most:
-            self.every[self._longer()] *= 2
-        down, across = self.every
-        if array.ndim == 2:
-            kept = array[::down, ::across]
-        else:
-            kept = array.reshape(self.shape)[::down, ::across]
-        self.values = _four_bytes(kept)
-        with np.errstate(all="ignore"):
-            self.mean = float(self.values.mean()) if self.values.size else 0.0
+        down, across = self.every = _every(self.shape, (1, 1), most)
+        kept = array if array.ndim == 2 else array.reshape(self.shape)
+        # As float32, int32 or uint32, whichever holds the values.
+        kind = _KINDS.get(array.dtype.kind, np.float32)
+        self.values = np.array(kept[::down, ::across], kind)
 
-    def _longer(self) -> int:
-        down, across = (-(-n // e) for n, e in zip(self.shape, self.every))
-        return int(across >= down)
-
-    def halve(self) -> int:
-        """Keep half of what is kept; the bytes that this saves."""
-        held, axis = self.values.nbytes, self._longer()
-        self.every[axis] *= 2
-        self.values = (self.values[:, ::2] if axis else self.values[::2]).copy()
+    def shrink(self, most: int) -> int:
+        """Keep so many elements, or fewer; the bytes that this saves."""
+        held, before = self.values.nbytes, self.every
+        self.every = _every(self.shape, before, most)
+        down, across = (now // then for now, then in zip(self.every, before))
+        self.values = self.values[::down, ::across].copy()
         return held - self.values.nbytes
+
+
+@lru_cache(4096)
+def _every(shape: tuple[int, int], every: tuple[int, int], most: int) -> tuple[int, int]:
+    """Of which rows and columns one is kept, so that there are few enough elements."""
+    down, across = every
+    while (rows := -(-shape[0] // down)) * (columns := -(-shape[1] // across)) > most:
+        if columns >= rows:
+            across *= 2
+        else:
+            down *= 2
+    return down, across
 
 
 def _range(array: np.ndarray) -> tuple[float, float, int]:
@@ -85,13 +90,6 @@ def _range(array: np.ndarray) -> tuple[float, float, int]:
     return low, high, odd
 
 
-def _four_bytes(array: np.ndarray) -> np.ndarray:
-    """A copy, as float32, int32 or uint32, whichever holds the values."""
-    kind = {"i": np.int32, "u": np.uint32, "b": np.uint32}.get(array.dtype.kind, np.float32)
-    with np.errstate(all="ignore"):
-        return np.array(array, kind)
-
-
 class Film(Log):
     """A log with pictures.
 
@@ -100,16 +98,21 @@ class Film(Log):
 
     Attributes:
         pictures: by number of an instruction, of what it wrote, in the order of its writes.
-        sampled: how many pictures don't have all elements; known after `fit`.
+        arguments: of what the kernel was given, by rank and number.
+        parameters: what `executed.parameters` says of instructions, by their id.
     """
 
     def __init__(self, launched: Launched, room: int) -> None:
         self.pictures: dict[int, list[Picture]] = {}
         self.arguments: dict[tuple[int, int], Picture] = {}  # by rank and number
+        self.parameters: dict[int, Any] = {}  # by instruction
         self._taken, self._room = 0, 2 * room  # more than will fit: how well it packs isn't known
         self._small = LARGEST
-        self._rounds: dict[tuple[int, Any], int] = defaultdict(int)
-        self._last: dict[tuple[int, Any], int] = {}
+        self._rounds: dict[tuple[int, int], int] = defaultdict(int)
+        self._times = [
+            Counter(i.location for i in instructions(program.body))
+            for program in launched.compiled.programs
+        ]
         for rank, arrays in enumerate(launched.inputs):
             for n, array in enumerate(arrays):
                 bits = array.view(f"u{array.itemsize}") if array.dtype.kind == "V" else array
@@ -119,10 +122,10 @@ class Film(Log):
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         before, after = super().linking(place, i)
-        written = list(parameters(i)[1].values())
-        if not written:
+        found = self.parameters[id(i)] = parameters(i)
+        if not found[1]:
             return before, after
-        return before, partial(self._take, place, i, written, after)
+        return before, partial(self._take, place, i, list(found[1].values()), after)
 
     def _take(
         self, place: Place, i: Instruction, written: Sequence[Access], after: Any, number: int
@@ -130,15 +133,14 @@ class Film(Log):
         if after is not None:
             after(number)
         line = place.slot.core, i.location
-        count = self._rounds[line]
-        self._rounds[line] = count + 1
-        main = count < 2 or count & (count - 1) == 0
-        found = [Picture(self._values(place, a), main) for a in written]
+        count = self._rounds[line] = self._rounds[line] + 1
+        # 1, 2, 4, 16, 64, ...
+        main = count == 2 or not count & (count - 1) and count & 0x55555555
+        main = bool(main) or count == self._times[place.slot.lnc_core][i.location]
+        most = LARGEST if main else self._small
+        found = [Picture(self._values(place, a), main, most) for a in written]
         self.pictures[number] = found
         self._taken += sum(p.values.nbytes for p in found)
-        earlier, self._last[line] = self._last.get(line), number
-        if earlier is not None and self._small < LARGEST:
-            self._shrink(self.pictures[earlier])
         if self._taken > self._room:
             self.fit(self._room * 3 // 4)
 
@@ -150,16 +152,10 @@ class Film(Log):
         view: np.ndarray = place.kit.raw(a) if a.dtype.is_mx else place.kit.view(a)
         return view
 
-    def _shrink(self, pictures: Sequence[Picture]) -> None:
-        for p in pictures:
-            while not p.main and p.values.size > self._small:
-                self._taken -= p.halve()
-
     def fit(self, room: int) -> None:
         """Keep less of some pictures, until all take no more than `room` bytes."""
         every = [p for found in self.pictures.values() for p in found]
-        last = {id(p) for n in self._last.values() for p in self.pictures.get(n, ())}
-        lesser = [p for p in every if not p.main and id(p) not in last]
+        lesser = [p for p in every if not p.main]
         for some, least in ((lesser, 16), ([*every, *self.arguments.values()], 1)):
             while self._taken > room:
                 largest = max((p.values.size for p in some), default=0)
@@ -169,7 +165,7 @@ class Film(Log):
                     if self._taken <= room:
                         return
                     if p.values.size > largest // 2:
-                        self._taken -= p.halve()
+                        self._taken -= p.shrink(largest // 2)
                 if some is lesser:
                     self._small = max(largest // 2, least)
 
@@ -180,4 +176,5 @@ class Film(Log):
 
     @property
     def sampled(self) -> int:
-        return sum(p.every != [1, 1] for found in self.pictures.values() for p in found)
+        """How many of them don't have all elements."""
+        return sum(p.every != (1, 1) for found in self.pictures.values() for p in found)

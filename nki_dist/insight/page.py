@@ -6,6 +6,7 @@ the pictures as there is room left for, measured as they are packed.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,6 @@ from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.regions import Region
 from nki_dist.insight.steps import Source, Step, index_in, shown
-from nki_dist.program.uncollected import uncollected
 from nki_dist.report import columns as events_of
 from nki_dist.report import page as pages
 from nki_dist.report import values
@@ -59,9 +59,9 @@ class Wrong:
     complete: bool = True
 
 
-@uncollected()  # steps and pictures of a long launch are objects by the hundred thousand
 def html(
     film: Film,
+    made: Columns,
     timeline: Callable[[], Timeline] | None,
     wrong: Wrong | None,
     most: int = MAX_SIZE,
@@ -76,7 +76,7 @@ def html(
         charts: with the library that draws them.
         live: somebody answers what the page asks for.
     """
-    launched, made = film.launched, Columns(film)
+    launched = film.launched
     lines = Counter(made.arrays["line"].tolist())
     names = made.head["files"]
     found = listings(
@@ -135,6 +135,7 @@ def _fitted(
 ) -> str:
     """The page with as much of the pictures as there is room for, in packed bytes."""
     whole = sum(p.shape[0] * p.shape[1] for found in film.pictures.values() for p in found)
+    film.fit(int(room / _packs(film)))
     for attempt in range(6):
         pictures, of = made.pictures()
         arrays = packed_pictures([*pictures, *compared], [*of, *[2**31 - 1] * len(compared)])
@@ -148,6 +149,14 @@ def _fitted(
         # Packed, they take this share of what they are; smaller ones pack a little worse.
         film.fit(int(film.taken * room / (size * 3 / 4) * (0.98 - 0.02 * attempt)))
     return text
+
+
+def _packs(film: Film) -> float:
+    """How much smaller packing makes pictures, about: what it does to some of them."""
+    every = [p for found in film.pictures.values() for p in found]
+    some = every[:: max(len(every) // 200, 1)]
+    values = packed_pictures(some, [0] * len(some))["values"][: 4 << 20]
+    return len(zlib.compress(values.tobytes(), 6)) / max(values.nbytes, 1) or 1.0
 
 
 def _data(made: Columns, found: Sequence[Listing]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -12,6 +12,7 @@ import numpy as np
 from nki_dist.errors import LaunchError
 from nki_dist.forks import cached_property
 from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
+from nki_dist.insight.columns import Columns
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.expected import Checked, compared, trusted
 from nki_dist.insight.film import Film
@@ -29,6 +30,7 @@ from nki_dist.insight.steps import (
     Writes,
     plural,
 )
+from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.report import Profile
 
 
@@ -90,12 +92,26 @@ class Record(Printed):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
+    @uncollected()  # steps and pictures of a long launch are objects by the hundred thousand
     def report(self, expected: Any = None, max_size: int = MAX_SIZE, charts: bool = True) -> str:
         """The text of that file; `charts`: with the library that draws them, 1.4 MB."""
         film = Film(self.launched, max_size)
+        return self.page(film, Columns(film), expected, max_size, charts)
+
+    def page(
+        self,
+        film: Film,
+        made: Columns,
+        expected: Any,
+        max_size: int,
+        charts: bool = True,
+        live: bool = False,
+    ) -> str:
+        """The text of a page that was begun; `live`: somebody answers what it asks for."""
         timed = self.timed
         wrong = None if expected is None else self._wrong(film, expected)
-        return html(film, timed and (lambda: timed().timeline), wrong, max_size, charts)
+        timeline = timed and (lambda: timed().timeline)
+        return html(film, made, timeline, wrong, max_size, charts, live)
 
     def _wrong(self, log: Log, expected: Any) -> Wrong:
         """How the launch differs from what was expected: on the first rank where it does."""

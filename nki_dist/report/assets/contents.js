@@ -69,6 +69,10 @@ class Contents {
     return found;
   }
 
+  mean({values}) {
+    return values.reduce((sum, v) => sum + v, 0) / (values.length || 1);
+  }
+
   write(found, operand, picture = this.pictureOf.get(operand)) {
     if (picture) this.paint(found, this.data.accesses[this.data.access[operand]], picture, operand);
   }

@@ -124,9 +124,9 @@ async function readExact(state, step) {
   state.exact = {step, paint(target, operand, after) {
     const name = `${data.params[data.param[operand]]} ${after}`, values = found[name];
     if (!values) return;
-    const by = after && data.writes[operand] ? operand : null, kept = by === null ? target.by.slice() : null;
+    const kept = target.by.slice();
     contents.paint(target, data.accesses[data.access[operand]], {columns: values.length, down: 1, across: 1, width: values.length, values}, operand);
-    if (kept) target.by.set(kept.map((who, n) => (who === UNWRITTEN ? target.by[n] : who)));
+    if (!(after && data.writes[operand])) target.by.set(kept); // who wrote it is known, and that nobody did
   }};
   state.draw();
 }

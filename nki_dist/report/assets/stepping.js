@@ -132,8 +132,8 @@ class Stepping {
   sampled(operands, when) {
     const picture = when === "after" && operands.map((o) => this.contents.pictureOf.get(o)).find((p) => p && p.down * p.across > 1);
     if (!picture || this.exact?.step === this.step) return "";
-    const {low, high, mean, odd} = this.contents.pictures, n = picture.number;
-    return ` · a sample (1 of ${picture.down * picture.across}); all: ${short(low[n])} … ${short(high[n])}, mean ${short(mean[n])}${odd[n] & NAN ? ", has NaN" : ""}${odd[n] & INFINITE ? ", has infinities" : ""}`;
+    const {low, high, odd} = this.contents.pictures, n = picture.number;
+    return ` · a sample (1 of ${picture.down * picture.across}); all: ${short(low[n])} … ${short(high[n])}, mean of these ${short(this.contents.mean(picture))}${odd[n] & NAN ? ", has NaN" : ""}${odd[n] & INFINITE ? ", has infinities" : ""}`;
   }
 
   about(found, row, column, cell) {
@@ -142,7 +142,7 @@ class Stepping {
     for (const n of [...shape].reverse()) { index.unshift(left % n); left = Math.floor(left / n); }
     const who = found.by[cell], title = `${name}[${index.join(", ")}]`;
     if (who === UNWRITTEN) return `${title}: nobody had written it`;
-    const picture = this.contents.pictureOf.get(who < 0 ? -1 - found.tensor : who), about = picture && picture.down * picture.across > 1 ? " ≈ " : " = ";
+    const picture = this.contents.pictureOf.get(who < 0 ? -1 - found.tensor : who), about = picture && picture.down * picture.across > 1 && this.exact?.step !== this.step ? " ≈ " : " = ";
     return `${title}${about}${number(found.values[cell])}\n${who < 0 ? "as the kernel was given it" : "written in " + this.where(this.contents.stepOf[who])}`;
   }
 
@@ -245,6 +245,7 @@ class Stepping {
         most = Math.max(most, at[1] + bytes);
         if (from <= step && step <= to) all.push({canvas, tensor, top: at[0], high: rows, left: at[1], wide: bytes});
       }
+      canvas.hidden = element(memory + "-of").hidden = most === 1;
       const scale = width / most, tints = ["box-a", "box-b", "box-c", "box-d"].map(color);
       context.strokeStyle = color("line");
       context.strokeRect(0.5, 0.5, width - 1, 127);
@@ -287,10 +288,10 @@ function drawCompared(state, [wanted, got, off], {shape, tensor, whole}) {
 
 // The ranges of all that was written to tensors of one name, over the steps.
 function drawRanges(state) {
-  const {data, contents} = state, {low, high, mean, odd} = contents.pictures;
+  const {data, contents} = state, {low, high, odd} = contents.pictures;
   const written = state.operands(state.step).find((o) => data.writes[o]) ?? data.first[state.step], name = data.tensors[data.tensor[written]][0];
   const found = [];
-  for (const [o, {number: p}] of contents.pictureOf) if (o >= 0 && data.tensors[data.tensor[o]][0] === name) found.push([contents.stepOf[o], p]);
+  for (const [o, picture] of contents.pictureOf) if (o >= 0 && data.tensors[data.tensor[o]][0] === name) found.push([contents.stepOf[o], picture.number, picture]);
   found.sort(([a], [b]) => a - b);
   element("ranges-of").textContent = name;
   const every = Math.ceil(found.length / 4000), some = found.filter(([, p], n) => n % every === 0 || odd[p] & 3), x = some.map(([s]) => data.number[s]);
@@ -299,7 +300,7 @@ function drawRanges(state) {
   Plotly.react("ranges", [
     line(some.map(([, p]) => low[p]), "least", {line: {width: 1, color: color("vector")}}),
     line(some.map(([, p]) => high[p]), "greatest", {fill: "tonexty", line: {width: 1, color: color("tensor")}}),
-    line(some.map(([, p]) => mean[p]), "mean", {line: {width: 1, dash: "dot", color: color("text")}}),
+    line(some.map(([, , picture]) => contents.mean(picture)), "mean", {line: {width: 1, dash: "dot", color: color("text")}}),
     {x: bad.map(([s]) => data.number[s]), y: bad.map(([, p]) => high[p]), mode: "markers", name: "has NaN or infinities", marker: {color: ODD.nan, size: 8, symbol: "x"}},
   ], {...looks(), showlegend: true, xaxis: lineAxis("step", {}), yaxis: lineAxis("", {})}, CONFIG);
   const chart = element("ranges");
