@@ -1,4 +1,4 @@
-"""`nki-dist view`: the page of a program's launch, with everything, served to this machine's browser.
+"""`nki-dist view`: the page of a program's launch, with everything, for this machine's browser.
 
 Listens on the loopback only, and answers only addresses that begin with a word that was made for
 this call and is printed nowhere else: other users of the machine don't know it.

@@ -50,7 +50,7 @@ class Columns:
         cores = np.array([film.cores[n] for n in numbers], np.uint16)
         line = np.array([line for line, *_ in rows], np.uint32)
         op = np.array([op for _, op, _ in rows], np.uint16)
-        self.arrays = {
+        self.arrays: dict[str, np.ndarray] = {
             "number": np.array(numbers, np.uint32),
             "line": line,
             "first": np.cumsum([0, *counts]).astype(np.uint32),
@@ -62,7 +62,7 @@ class Columns:
             "writes": every[:, 3].astype(np.uint8),
         }
         same = line.astype(np.int64) * (len(self._ops) + 1) + op
-        self.head = {
+        self.head: dict[str, Any] = {
             "kernel": launched.compiled.kernel,
             "cores": [f"rank {s.rank} core {s.lnc_core}" for s in launched.slots],
             "ranks": [s.rank for s in launched.slots],
@@ -107,8 +107,10 @@ class Columns:
         own = slot.core if s.role == "local" else -1
         at = s.address if s.region.on_chip else None
         self._told.append(
-            [s.title, s.region.value, list(s.shape), str(s.dtype), s.role, slot.rank, own, rows]
-            + [s.dtype.itemsize, list(at) if at else None, s.partition_bytes]
+            [
+                *(s.title, s.region.value, list(s.shape), str(s.dtype), s.role, slot.rank, own),
+                *(rows, s.dtype.itemsize, list(at) if at else None, s.partition_bytes),
+            ]
         )
         self._storages.append(s)
         return self._tensors.setdefault(key, len(self._tensors))
@@ -144,7 +146,8 @@ class Columns:
 
     def _births(self) -> list[list[int]]:
         """Steps at which tensors have nothing in them once more, which they had."""
-        seen, found, at = set(), [], 0
+        seen: set[Key] = set()
+        found, at = [], 0
         for n, i in enumerate(self._film.instructions):
             at += i is not None
             storage = self._film.unwritten.get(n)
@@ -158,7 +161,9 @@ class Columns:
 
     def pictures(self) -> tuple[list[Picture], list[int]]:
         """All pictures, and of what each is: an operand, or -1 - the tensor at the beginning."""
-        film, made, of = self._film, [], []
+        film = self._film
+        made: list[Picture] = []
+        of: list[int] = []
         for slot in film.launched.slots:
             for s in film.launched.program(slot.core).storages:
                 at = -1 - self._tensors.get(key_of(slot, s), -1)
@@ -209,7 +214,8 @@ def folds(lines: np.ndarray) -> list[list[Any]]:
         count from the beginning of `lines`.
     """
     found: list[list[Any]] = []
-    following, seen = np.full(len(lines), -1, np.int64), {}
+    following = np.full(len(lines), -1, np.int64)
+    seen: dict[int, int] = {}
     for n in range(len(lines) - 1, -1, -1):
         following[n] = seen.get(lines[n], -1)
         seen[lines[n]] = n
@@ -232,9 +238,7 @@ def _rounds(lines: np.ndarray, at: int, length: int) -> int:
     return rounds
 
 
-def packed_pictures(
-    pictures: Sequence[Picture], of: Sequence[int]
-) -> dict[str, np.ndarray]:
+def packed_pictures(pictures: Sequence[Picture], of: Sequence[int]) -> dict[str, np.ndarray]:
     """Pictures as columns; values byte by byte: first bytes, second bytes, ..."""
     odd = [p.odd | 4 * (p.values.dtype.kind == "i") | 8 * (p.values.dtype.kind == "u")
            for p in pictures]  # fmt: skip
@@ -253,4 +257,3 @@ def packed_pictures(
             "odd": np.array(odd, np.uint8),
             "values": np.ascontiguousarray(values.view(np.uint8).reshape(-1, 4).T).reshape(-1),
         }
-

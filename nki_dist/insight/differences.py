@@ -79,7 +79,9 @@ def _set(numbers: np.ndarray, size: int, what: str) -> str:
         end = f"{what}s {numbers[0]} to {numbers[-1]}"
         return end if steps[0] == 1 else f"every {steps[0]}th of {end}"
     few = ", ".join(map(str, numbers[:_LISTED]))
-    return f"{what}s {few}" + (f", ... ({len(numbers)} of {size})" if len(numbers) > _LISTED else "")
+    return f"{what}s {few}" + (
+        f", ... ({len(numbers)} of {size})" if len(numbers) > _LISTED else ""
+    )
 
 
 # ---- how ----------------------------------------------------------------------------------------
@@ -150,9 +152,7 @@ def _factor(ratio: float) -> str:
 _Same = Callable[[np.ndarray, np.ndarray], bool]
 
 
-def _turned(
-    got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, same: _Same
-) -> Iterator[str]:
+def _turned(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, same: _Same) -> Iterator[str]:
     rows, columns = got.shape
     if min(rows, columns) > 1:
         if rows == columns and same(got[wrong], wanted.T[wrong]):
@@ -174,11 +174,11 @@ def _moved(
     lines = np.flatnonzero(wrong.any(1))
     if got.shape[0] < 2 or got.shape[1] < 2 or len(lines) > _MATCHED:
         return
-    found = []
+    found: list[int] = []
     for n in lines:
         at = wrong[n]
         off = np.abs(wanted[:, at] - got[n, at]).max(1)
-        best = int(np.nanargmin(off)) if np.isfinite(off).any() else n
+        best = int(np.nanargmin(off)) if np.isfinite(off).any() else int(n)
         if best == n or not same(got[n, at], wanted[best, at]):
             # What moved out of sight is found nowhere: it doesn't count if it is at one end.
             found.append(-1)

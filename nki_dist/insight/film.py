@@ -78,7 +78,7 @@ def _range(array: np.ndarray) -> tuple[float, float, int]:
     """Least and greatest of what is finite, and what isn't."""
     if not array.size:
         return 0.0, 0.0, 0
-    if array.dtype.kind == "V" or array.dtype.itemsize < 4 and array.dtype.kind not in "iub":
+    if array.dtype.kind == "V" or (array.dtype.itemsize < 4 and array.dtype.kind not in "iub"):
         array = array.astype(np.float32)  # of ml_dtypes, whose own comparisons are slow
     low, high = float(array.min()), float(array.max())
     odd = 0
@@ -115,7 +115,7 @@ class Film(Log):
         ]
         for rank, arrays in enumerate(launched.inputs):
             for n, array in enumerate(arrays):
-                bits = array.view(f"u{array.itemsize}") if array.dtype.kind == "V" else array
+                bits = array.view(f"u{array.itemsize}") if array.dtype.names else array  # packed
                 self.arguments[rank, n] = picture = Picture(bits, True)
                 self._taken += picture.values.nbytes
         super().__init__(launched)
@@ -135,7 +135,7 @@ class Film(Log):
         line = place.slot.core, i.location
         count = self._rounds[line] = self._rounds[line] + 1
         # 1, 2, 4, 16, 64, ...
-        main = count == 2 or not count & (count - 1) and count & 0x55555555
+        main = count == 2 or (not count & (count - 1) and count & 0x55555555)
         main = bool(main) or count == self._times[place.slot.lnc_core][i.location]
         most = LARGEST if main else self._small
         found = [Picture(self._values(place, a), main, most) for a in written]

@@ -77,7 +77,7 @@ class Live:
 def _plain(array: np.ndarray) -> np.ndarray:
     """Numbers as a page has them."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype.kind == "V":
+    if flat.dtype.names:  # packed
         flat = flat.view(f"u{flat.itemsize}")
     kind = {"i": np.int32, "u": np.uint32, "b": np.uint32}.get(flat.dtype.kind, np.float32)
     return flat.astype(kind)

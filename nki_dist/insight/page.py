@@ -28,6 +28,7 @@ from nki_dist.report import page as pages
 from nki_dist.report import values
 from nki_dist.report.source import Listing, listings
 from nki_dist.timing.critical import critical_path
+from nki_dist.timing.report import Profile
 from nki_dist.timing.timeline import Timeline
 
 MAX_SIZE: Final = 8 << 20
@@ -62,7 +63,7 @@ class Wrong:
 def html(
     film: Film,
     made: Columns,
-    timeline: Callable[[], Timeline] | None,
+    timed: Callable[[], Profile] | None,
     wrong: Wrong | None,
     most: int = MAX_SIZE,
     charts: bool = True,
@@ -71,7 +72,7 @@ def html(
     """The page.
 
     Args:
-        timeline: makes it, or None.
+        timed: gives the launch's profile, or None.
         most: bytes that it may have.
         charts: with the library that draws them.
         live: somebody answers what the page asks for.
@@ -87,9 +88,9 @@ def html(
     )
     data = _data(made, found)
     time = None
-    if timeline is not None and len(made.steps) <= TIMED:
+    if timed is not None and len(made.steps) <= TIMED:
         try:
-            time, positions = _time(timeline(), made, found)
+            time, positions = _time(timed().timeline, made, found)
             data[1]["position"] = positions
         except NkiError:  # there is no time of what can't be timed
             time = None
@@ -248,8 +249,8 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     c = min(off, key=lambda c: c.departs)
     made = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
     shape = c.region.shape
-    arrays = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
-    made.said += facts(*arrays, rounding_of(log.launched))
+    got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
+    made.said += facts(got, wanted, off_here, rounding_of(log.launched))
     worst = c.worst()
     known = trusted(found)
     walk = _walk(log, c.region, worst, c.departs + 1, known)

@@ -108,10 +108,8 @@ class Record(Printed):
         live: bool = False,
     ) -> str:
         """The text of a page that was begun; `live`: somebody answers what it asks for."""
-        timed = self.timed
         wrong = None if expected is None else self._wrong(film, expected)
-        timeline = timed and (lambda: timed().timeline)
-        return html(film, made, timeline, wrong, max_size, charts, live)
+        return html(film, made, self.timed, wrong, max_size, charts, live)
 
     def _wrong(self, log: Log, expected: Any) -> Wrong:
         """How the launch differs from what was expected: on the first rank where it does."""
@@ -230,9 +228,7 @@ class Record(Printed):
             [c.told(log) for c in found],
         )
 
-    def _compared(
-        self, log: Log, output: int | str, rank: int, expected: Any
-    ) -> list[Checked]:
+    def _compared(self, log: Log, output: int | str, rank: int, expected: Any) -> list[Checked]:
         """What is expected, by name or of the output, beside what the launch made."""
         check_core(self.launched, None, rank)
         if expected is None:

@@ -76,7 +76,7 @@ def source(listings: Sequence[Listing], first_wrong: str, others: Iterable[str])
     marked = set(others)
     found = []
     for n, listing in enumerate(listings):
-        rows = []
+        rows: list[str] = []
         for first, lines in listing.parts or [(k, [""]) for k in sorted(listing.total_us)]:
             if rows:
                 rows.append("<tr class=gap><td colspan=3>⋯</td></tr>")
