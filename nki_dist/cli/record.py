@@ -32,7 +32,7 @@ examples:
   nki-dist record --output 0 --index 50,7 softmax.py
   nki-dist record --expected want.npy softmax.py"""
 _VALUES: Final = 64  # of a write, in JSON
-_APART: Final = ("values", "reads", "elements", "shape")  # what isn't told as it is
+_APART: Final = ("values", "reads", "elements", "shape", "dtype")  # what isn't told as it is
 
 
 def register(subparsers: Any) -> None:
@@ -188,7 +188,8 @@ def _at(at: At) -> dict[str, Any]:
 
 
 def _origin(origin: Origin) -> dict[str, Any]:
-    sources = [{**vars(s), "values": s.values[:_VALUES]} for s in origin.sources]
+    told = [{k: v for k, v in vars(s).items() if k not in _APART} for s in origin.sources]
+    sources = [{**t, "values": s.values[:_VALUES]} for t, s in zip(told, origin.sources)]
     return {
         "what": origin.what,
         "value": plain(origin.value),

@@ -31,7 +31,7 @@ def facts(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, rounding: floa
     shape = (-1, got.shape[-1]) if got.ndim > 1 else (1, -1)
     got, wanted, wrong = (a.reshape(shape) for a in (got, wanted, wrong))
     share = wrong.sum() / wrong.size
-    found = [f"{int(wrong.sum()):,} of {wrong.size:,} elements differ ({share:.2g} of all)"]
+    found = [f"{int(wrong.sum()):,} of {wrong.size:,} elements differ ({share:.1%})"]
     found.append(_where(wrong))
     with np.errstate(all="ignore"):
         found += _odd(got, wanted, wrong)
@@ -51,7 +51,7 @@ def _where(wrong: np.ndarray) -> str:
     if wrong.sum() == len(rows) * len(columns):
         if len(rows) == wrong.shape[0] and len(columns) == wrong.shape[1]:
             return "every element differs"
-        return f"all elements of {down} and {across} differ, no others"
+        return f"exactly those of {down}, {across} differ"
     band = np.subtract.outer(-np.arange(wrong.shape[0]), -np.arange(wrong.shape[1]))
     low, high = int(band[wrong].min()), int(band[wrong].max())
     if ((band >= low) & (band <= high) == wrong).all() and (low, high) != (band.min(), band.max()):
@@ -79,6 +79,9 @@ def _set(numbers: np.ndarray, size: int, what: str) -> str:
         end = f"{what}s {numbers[0]} to {numbers[-1]}"
         return end if steps[0] == 1 else f"every {steps[0]}th of {end}"
     few = ", ".join(map(str, numbers[:_LISTED]))
+    if size - len(numbers) <= _LISTED:
+        others = sorted(set(range(size)) - set(numbers.tolist()))
+        return f"all {what}s but {', '.join(map(str, others))}"
     return f"{what}s {few}" + (
         f", ... ({len(numbers)} of {size})" if len(numbers) > _LISTED else ""
     )
@@ -108,6 +111,9 @@ def _relations(
     """What all wrong elements have in common, the simplest first."""
     g, w = got[wrong], wanted[wrong]
     scale = float(np.sqrt((w**2).mean()))
+    zero = (g == 0) != (w == 0)
+    if zero.all() and (g == 0).any() and (w == 0).any():
+        yield "they are 0 where something else is expected, and the other way round"
     if (g == g[0]).all():
         yield f"all of them are {g[0]:.6g}" + (f"; {w[0]:.6g} is expected" if _one(w) else "")
 
@@ -223,11 +229,14 @@ def _by_line(
 
 
 def _sizes(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> str:
-    """How far off they are, beside what a type's rounding would do."""
-    off = np.abs(got - wanted)[wrong] / np.maximum(np.abs(wanted[wrong]), 1e-300)
-    middle, most = float(np.median(off)), float(off.max())
-    text = f"they are off by {middle:.2g} of what is expected in the median, {most:.2g} at most"
-    named = [name for name, unit in _TYPES.items() if unit / 8 < middle <= unit]
-    if wrong.sum() > 0.5 * wrong.size or middle < 0.1:
-        text += f": as much as rounding to {named[-1]} would" if named and middle < 0.07 else ""
-    return text
+    """How far off they are, and all elements, beside what a type's rounding would do."""
+    usual = 0.1 * float(np.sqrt((wanted[np.isfinite(wanted)] ** 2).mean()))
+    off = np.abs(got - wanted) / np.maximum(np.abs(wanted), usual)
+    text = f"they are off by {_share(np.median(off[wrong]))} of what is expected in the median, "
+    text += f"{_share(off[wrong].max())} at most; all elements by {_share(np.nanmedian(off))}"
+    named = [name for name, unit in _TYPES.items() if unit / 8 < np.nanmedian(off) <= 2 * unit]
+    return text + (f", as rounding to {named[-1]} would" if named else "")
+
+
+def _share(off: float) -> str:
+    return f"{off:.3g} times" if off > 2 else f"{100 * off:.2f} %"

@@ -191,7 +191,7 @@ class Walk:
             moved = passes and self._same(depends, values, r.dtype)
             step = Step(*who, *at, elements.size, values, moved, born)
             step.elements = r.places[elements] // r.storage.dtype.itemsize
-            step.shape = r.storage.shape
+            step.shape, step.dtype = r.storage.shape, str(r.dtype)
             made.append(step)
         self.steps += made
         return made

@@ -47,6 +47,7 @@ class Wrong:
         line: the first wrong line, or "" where none stands out; why: for which reason.
         others: lines that stand out, too.
         steps: of the way of an element that is off, from the result back.
+        ways: elements with their numbers, whether they are right, and what they were made of.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Wrong:
     why: str = ""
     others: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    ways: list[tuple[str, bool, list[str]]] = field(default_factory=list)
     what: str = ""
     complete: bool = True
 
@@ -180,7 +182,9 @@ def _difference(wrong: Wrong | None, made: Columns) -> str:
     if wrong is None:
         return ""
     told = chain(wrong.steps, made.steps, wrong.line, wrong.what, wrong.complete)
-    return values.difference(wrong.name, wrong.said, wrong.line, wrong.others, wrong.why, told)
+    return values.difference(
+        wrong.name, wrong.said, wrong.line, wrong.others, wrong.why, wrong.ways, told
+    )
 
 
 def chain(
@@ -198,6 +202,7 @@ def chain(
             "index": s.index,
             "count": s.count,
             "values": shown(s.values),
+            "dtype": s.dtype,
             "shape": s.shape,
             "box": _box(s),
             "reads": _reads(s),
@@ -255,9 +260,15 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     known = trusted(found)
     walk = _walk(log, c.region, worst, c.departs + 1, known)
     made.steps, made.complete = walk.steps, walk.complete
-    index = index_in(c.region.storage, int(c.region.places[worst]))
-    made.what = f"{c.region.storage.title}{list(index)} of rank {rank}"
-    lines = _only_wrong(log, c, walk)
+    made.what = f"{_element(c, worst)} of rank {rank}"
+    bad = _ways(log, c, np.flatnonzero(c.wrong), _LOOKED_AT[0])
+    good = _ways(log, c, _surely_right(c), _LOOKED_AT[1])
+    made.ways = [
+        (f"{_element(c, n)}: {c.got[n]:.6g}, expected {c.wanted[n]:.6g}", right, _made_of(way))
+        for right, some in ((False, bad), (True, good))
+        for n, way in some.items()
+    ]
+    lines = _only_wrong([walk, *bad.values()], [*good.values()])
     suspect, why = first_to_look_at(walk.steps)
     certain = suspect is not None and ("finite" in why or "nobody" in why)
     if lines:
@@ -280,28 +291,42 @@ def _walk(log: Log, r: Region, element: int, before: int, known: Any = None) -> 
     return made
 
 
-def _only_wrong(log: Log, c: Checked, worst: Walk) -> list[str]:
+def _element(c: Checked, number: int) -> str:
+    index = index_in(c.region.storage, int(c.region.places[number]))
+    return f"{c.region.storage.title}{list(index)}"
+
+
+def _made_of(way: Walk) -> list[str]:
+    """Which elements of arguments, and what else that nothing in the launch wrote."""
+    several = len({s.rank for s in way.sources.all()}) > 1
+    found = [
+        ("" if s.kind == "argument" else f"{s.kind} ")
+        + s.part
+        + (f" of rank {s.rank}" if several else "")
+        for s in way.sources.all()
+    ]
+    return found + ([] if way.complete else ["..."])
+
+
+def _ways(log: Log, c: Checked, some: np.ndarray, count: int) -> dict[int, Walk]:
+    if not some.size:
+        return {}
+    chosen = np.unique(some[np.linspace(0, some.size - 1, count).astype(int)]).tolist()
+    return {n: _walk(log, c.region, n, int(c.ends[n]) + 1) for n in chosen}
+
+
+def _only_wrong(bad: Sequence[Walk], good: Sequence[Walk]) -> list[str]:
     """Lines that elements that are off came through and right ones didn't, in order."""
-    right = _surely_right(c)
-    if not right.size or not worst.complete:
-        return []
-    bad = [worst, *_ways(log, c, np.flatnonzero(c.wrong), _LOOKED_AT[0])]
-    good = _ways(log, c, right, _LOOKED_AT[1])
-    if not all(way.complete for way in (*bad, *good)):
+    if not good or not all(way.complete for way in (*bad, *good)):
         return []
     lines = set.intersection(*({s.location for s in way.steps} for way in bad))
     lines -= {s.location for way in good for s in way.steps}
-    ordered = sorted(worst.steps, key=lambda s: s.step)
+    ordered = sorted(bad[0].steps, key=lambda s: s.step)
     return list(dict.fromkeys(s.location for s in ordered if s.location in lines and s.location))
 
 
-def _ways(log: Log, c: Checked, some: np.ndarray, count: int) -> list[Walk]:
-    chosen = np.unique(some[np.linspace(0, some.size - 1, count).astype(int)])
-    return [_walk(log, c.region, int(n), int(c.ends[n]) + 1) for n in chosen]
-
-
 def _surely_right(c: Checked) -> np.ndarray:
-    """Elements that are right, in rows or columns that are: a 0 may be so in spite of a fault."""
+    """Elements that are right, in rows or columns that are: small numbers may seem so."""
     shape = c.region.shape
     wrong = c.wrong.reshape((-1, shape[-1]) if len(shape) > 1 else (1, -1))
     right = (~c.wrong & (c.ends >= 0)).reshape(wrong.shape)
@@ -310,5 +335,5 @@ def _surely_right(c: Checked) -> np.ndarray:
         if whole.any():
             right = whole
             break
-    telling = right.reshape(-1) & (c.wanted != 0)
-    return np.flatnonzero(telling if telling.any() else right)
+    usual = np.abs(c.wanted[np.isfinite(c.wanted)])
+    return np.flatnonzero(right.reshape(-1) & (np.abs(c.wanted) > 0.1 * usual.mean()))

@@ -125,13 +125,29 @@ def dimensions(shape: Iterable[int]) -> str:
 
 
 def difference(
-    name: str, said: Sequence[str], first: str, others: Sequence[str], why: str, chain: str
+    name: str,
+    said: Sequence[str],
+    first: str,
+    others: Sequence[str],
+    why: str,
+    ways: Sequence[tuple[str, bool, Sequence[str]]],
+    chain: str,
 ) -> str:
     """The section about what was expected.
 
     Args:
         said: facts; others: further lines that only wrong elements came through.
+        ways: elements, whether they are right, and what they were made of.
     """
+    rows = [
+        [
+            f"<b class={'ok' if right else 'mark'}>{'right' if right else 'off'}</b>",
+            text.escaped(what),
+            "<br>".join(map(text.escaped, parts)),
+        ]
+        for what, right, parts in ways
+    ]
+    made = text.table(["", "element", "made of"], rows, 0) if rows else ""
     items = "".join(f"<li>{text.escaped(s)}</li>" for s in said)
     line = f"<p class=verdict>{text.escaped(why)}</p>"
     if first:
@@ -142,7 +158,7 @@ def difference(
             line += f"<p class=note>Further on, of the same kind: {rest}</p>"
     return (
         f"<section id=difference><h2>Beside what was expected: {text.escaped(name)}</h2>{line}"
-        f"<ul class=facts>{items}</ul><div class=pictures id=compared></div>{chain}</section>"
+        f"<ul class=facts>{items}</ul><div class=pictures id=compared></div>{made}{chain}</section>"
     )
 
 
@@ -160,7 +176,7 @@ def chain(what: str, value: str, steps: Sequence[Mapping[str, Any]], complete: b
             f"<li data-step={int(s['step'])} tabindex=0{' class=wrong' if s['first'] else ''}>"
             f"{_place(s['shape'], s['box'])}<div><b>{text.escaped(text.short(s['line']))}</b> "
             f"{text.escaped(s['instruction'])} wrote {text.escaped(s['tensor'])}"
-            f"{text.escaped(list(s['index']))}{more}: <code>{text.escaped(s['values'])}</code>"
+            f"{text.escaped(list(s['index']))}{more} ({text.escaped(s['dtype'])}): <code>{text.escaped(s['values'])}</code>"
             f"<p>{'<br>'.join(map(text.escaped, s['reads']))}</p></div></li>"
         )
     left = len(steps) - len(rows)
