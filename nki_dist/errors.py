@@ -203,7 +203,7 @@ def simulator_error(error: BaseException | None) -> NkiError | None:
 
 
 def free_name(folder: Path, name: str) -> Path:
-    """A file for a page that isn't there yet: NAME.html, NAME-2.html, ...; plain characters only."""
+    """A file that isn't there yet: NAME.html, NAME-2.html, ..., of plain characters."""
     plain = re.sub(r"[^A-Za-z0-9.=-]+", "_", name).strip("._")[-150:] or "error"
     path, n = folder / f"{plain}.html", 1
     while path.exists():

@@ -4,11 +4,11 @@ Pictures are plain data, a dict with `kind` and
 
 - "outside": `label`, `shape` of a tensor, `dim`, and `asked`, the [start, stop) that were asked of
   that dimension;
-- "waits": `nodes` (name, what, line, fault) and `edges` (from, to: numbers of nodes): who waits for
-  whom; and `sides`, two descriptions that disagree, each with name, line and fields, if there are;
+- "waits": `nodes` (name, what, line, fault) and `edges` (from, to: numbers of nodes), who waits
+  for whom; and `sides`, descriptions that disagree, two or none, each with name, line and fields;
 - "overlap": `label`, `shape`, `sides` (name, what, line) of two cores, `grid`: lines of digits,
-  each for some elements: 0 nobody, 1 and 2 one core, 3 both, 4 both and with other bytes; `cell`: how
-  many rows and columns of the tensor one digit stands for.
+  each for some elements: 0 nobody, 1 and 2 one core, 3 both, 4 both and with other bytes; `cell`:
+  how many rows and columns of the tensor one digit stands for.
 
 Lies below everything that raises errors, so it knows nothing but texts and numbers. Names and
 messages may hold anything, and are escaped here.

@@ -22,17 +22,18 @@ _KEPT: Final = 32 << 20  # bytes of operands that one replay keeps for the steps
 
 
 def parameters(i: Instruction) -> tuple[dict[str, Access], dict[str, Access]]:
-    """What an instruction reads and what it writes, by parameter; of a list `srcs[0]` and on."""
+    """What an instruction reads and what it writes, by parameter: of a list `srcs[0]` and on, and
+    `src.index` for what the rows or columns of `src` are looked up in."""
     names: dict[int, str] = {}
     for name, value in i.args.items():
-        if isinstance(value, Access):
-            names.setdefault(id(value), name)
-        elif isinstance(value, (list, tuple)):
-            for at, a in enumerate(tensors(value)):
-                names.setdefault(id(a), f"{name}[{at}]")
+        several = not isinstance(value, Access)
+        for at, a in enumerate(tensors(value)):
+            called = f"{name}[{at}]" if several else name
+            names.setdefault(id(a), called)
+            if a.dynamic is not None:
+                names.setdefault(id(a.dynamic.source), f"{called}.index")
     spec = INSTRUCTIONS[i.opcode]
-    reads, writes = spec.reads(i), spec.writes(i)
-    return {names[id(a)]: a for a in reads}, {names[id(a)]: a for a in writes}
+    return {names[id(a)]: a for a in spec.reads(i)}, {names[id(a)]: a for a in spec.writes(i)}
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Film(Log):
     """A log with pictures.
 
     Args:
-        room: bytes that pictures may take together when all are taken.
+        room: bytes that they may take once they are packed; three times as many are kept at first.
 
     Attributes:
         pictures: by number of an instruction, of what it wrote, in the order of its writes.
@@ -106,7 +106,7 @@ class Film(Log):
         self.pictures: dict[int, list[Picture]] = {}
         self.arguments: dict[tuple[int, int], Picture] = {}  # by rank and number
         self.parameters: dict[int, Any] = {}  # by instruction
-        self._taken, self._room = 0, 2 * room  # more than will fit: how well it packs isn't known
+        self._taken, self._room = 0, 3 * room  # more than will fit: how well it packs isn't known
         self._small = LARGEST
         self._rounds: dict[tuple[int, int], int] = defaultdict(int)
         self._times = [

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.errors import NkiError
+from nki_dist.errors import LaunchError, NkiError
 from nki_dist.insight.columns import Columns, packed_pictures
 from nki_dist.insight.differences import facts
 from nki_dist.insight.expected import Checked, rounding_of, trusted
@@ -33,7 +33,10 @@ from nki_dist.timing.timeline import Timeline
 
 MAX_SIZE: Final = 8 << 20
 TIMED: Final = 60_000  # steps of a launch whose page has a timeline
-_AROUND: Final = 4096  # bytes of the file that nobody counts
+_AROUND: Final = 8192  # bytes of the file that nobody counts: the template, what was left out
+_CHARTS: Final = 4 << 20  # bytes of a file that has room for the library that draws charts
+_TRIED: Final = 4 << 20  # bytes of pictures that are packed to see how small they become
+_SMALLEST: Final = 64  # bytes of a picture of which next to nothing is left
 _LOOKED_AT: Final = 2, 3  # wrong and right elements whose ways are compared
 _LIMIT: Final = 400  # steps of each
 
@@ -111,12 +114,19 @@ def html(
         "",
         data,
         time,
-        charts,
+        charts and most >= _CHARTS,
     )
     compared, told = _compared(wrong)
     more = {"compared": told, "start": _start(wrong, made), "live": live}
-    room = most - sum(map(len, parts.values())) - _AROUND
-    return _fitted(film, made, compared, more, parts, max(room, 1 << 16) * 3 // 4, most)
+    size = sum(len(part.encode()) for part in parts.values()) + _AROUND
+    least = size + len(film.pictures) * _SMALLEST
+    if most < least:
+        raise LaunchError(
+            f"max_size={most}; the page of this launch takes at least {least:,} bytes",
+            code="record-question",
+            numbers={"got": most, "least": least},
+        )
+    return _fitted(film, made, compared, more, parts, (most - size) * 3 // 4, most)
 
 
 def _start(wrong: Wrong | None, made: Columns) -> int:
@@ -157,8 +167,8 @@ def _fitted(
 def _packs(film: Film) -> float:
     """How much smaller packing makes pictures, about: what it does to some of them."""
     every = [p for found in film.pictures.values() for p in found]
-    some = every[:: max(len(every) // 200, 1)]
-    values = packed_pictures(some, [0] * len(some))["values"][: 4 << 20]
+    some = every[:: max(film.taken // _TRIED, 1)]
+    values = packed_pictures(some, [0] * len(some))["values"]
     return len(zlib.compress(values.tobytes(), 6)) / max(values.nbytes, 1) or 1.0
 
 

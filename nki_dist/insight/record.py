@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from os import PathLike
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from nki_dist.insight.steps import (
 )
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.report import Profile
+
+_SHOWN: Final = 2000  # instructions of a record that notebooks show as a page
+_NOTEBOOK: Final = 2 << 20  # bytes of that page
 
 
 @dataclass(eq=False, repr=False)
@@ -83,7 +87,8 @@ class Record(Printed):
             expected: as of `origin`: how results differ is shown, too, and what the way of an
                 element that is off goes through. In a world an array is for rank 0; a list has one
                 for each rank.
-            max_size: bytes of the file; pictures become samples where they don't fit.
+            max_size: bytes of the file; pictures become samples where they don't fit. Files of less
+                than 4 MiB have no charts.
 
         Raises:
             LaunchError: `expected` isn't like what the kernel makes, or `max_size` is too small.
@@ -273,6 +278,19 @@ class Record(Printed):
                 hint="record.diff(nki.record(kernel)(...))",
             )
         return parting(self.launched, other.launched)
+
+    def _repr_html_(self) -> str:
+        """In a notebook, which keeps what it shows: the page of a small record, without charts."""
+        text = super()._repr_html_()
+        if sum(r.done for r in self.reports) > _SHOWN:
+            return text
+        page = self.report(max_size=_NOTEBOOK, charts=False)
+        style = "width: 100%; height: 900px; border: 0"
+        return (
+            text
+            + f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}">'
+            + ("</iframe>")
+        )
 
     def __str__(self) -> str:
         slots = self.launched.slots

@@ -176,7 +176,8 @@ def chain(what: str, value: str, steps: Sequence[Mapping[str, Any]], complete: b
             f"<li data-step={int(s['step'])} tabindex=0{' class=wrong' if s['first'] else ''}>"
             f"{_place(s['shape'], s['box'])}<div><b>{text.escaped(text.short(s['line']))}</b> "
             f"{text.escaped(s['instruction'])} wrote {text.escaped(s['tensor'])}"
-            f"{text.escaped(list(s['index']))}{more} ({text.escaped(s['dtype'])}): <code>{text.escaped(s['values'])}</code>"
+            f"{text.escaped(list(s['index']))}{more} ({text.escaped(s['dtype'])}): "
+            f"<code>{text.escaped(s['values'])}</code>"
             f"<p>{'<br>'.join(map(text.escaped, s['reads']))}</p></div></li>"
         )
     left = len(steps) - len(rows)

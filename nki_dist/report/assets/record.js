@@ -86,7 +86,7 @@ async function main() {
 
 // The timeline of the same launch: a click goes to the step, and the step is marked there.
 async function readTimeline(state) {
-  const time = await readEvents("time"), view = {from: 0, to: time.total_ns || 1}, timeline = new Timeline(time, view);
+  const time = await readEvents("time"), view = {from: 0, to: time.total_ns || 1}, timeline = (state.timeline = new Timeline(time, view));
   const events = new Map(), steps = new Map(), {data} = state;
   time.rows.forEach(({core, first, last}) => { for (let e = first; e < last; e++) if (time.position[e] >= 0) events.set(`${core} ${time.position[e]}`, e); });
   for (let s = 0; s < state.steps; s++) {
