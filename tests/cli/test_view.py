@@ -77,7 +77,7 @@ def test_record_writes_a_page_for_each_launch(folder):
     ]
     assert titles == ["doubled", "halved"]
     assert (folder / "both.html").stat().st_size <= 1.9 * (1 << 20)
-    done = command(folder, "record", "--html", "small.html", "--max-size", "0.1", "prog.py")
+    done = command(folder, "record", "--html", "small.html", "--max-size", "0.01", "prog.py")
     assert done.returncode == 1 and re.search("max_size=.* takes at least", done.stderr)
 
 

@@ -46,6 +46,7 @@ def mixed(x, rows, times):
     n, count = nisa.register_alloc(), nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
     nisa.dma_copy(dst=count, src=times)
     nisa.register_load(n, count)
+    waste = nl.ndarray((24, 30), dtype=nl.float32, buffer=nl.sbuf)
 
     def body(_):
         half = nl.ndarray((24, 30), dtype=nl.float32, buffer=nl.sbuf)
@@ -53,6 +54,10 @@ def mixed(x, rows, times):
         nisa.tensor_scalar(dst=half[:, 5:], data=tile[:, 5:], op0=nl.multiply, operand0=0.5)
         nisa.tensor_copy(dst=half[:, 0:5], src=tile[:, 0:5])
         nisa.tensor_copy(dst=tile, src=half)
+        part = nl.ndarray((24, 30), dtype=nl.float32, buffer=nl.sbuf, name="part")
+        # LINE unread
+        nisa.tensor_copy(dst=part[:, 0:9], src=tile[:, 0:9])
+        nisa.tensor_copy(dst=waste, src=part)  # of which nobody has written all
 
     nl.fori_loop(0, n, body)
     nisa.tensor_tensor(dst=tile, data1=tile, data2=theirs, op=nl.maximum)
@@ -122,10 +127,13 @@ def test_every_operand_of_every_step_is_what_the_launch_held(mixed_page, window)
         both, names = (step.before(), step.after()), [*step.reads, *step.writes]
         for name, (before, after) in zip(names, operands):
             for n, (got, want) in enumerate(zip((before, after), (b[name] for b in both))):
+                if n == 0 and name in step.writes and step.writes[name].tensor == "half":
+                    continue  # what a tensor of a round holds at first isn't defined
                 for a, b in zip(got, want.astype(np.float64).reshape(-1), strict=True):
                     if a == "unwritten":
                         unwritten += 1
-                        assert n == 0 and name in step.writes, (step, name)
+                        written = n == 0 and name in step.writes
+                        assert written or np.isnan(b), (step, name, b)
                         continue
                     compared += 1
                     b = shown_number(b)
@@ -362,15 +370,16 @@ def test_30_000_steps_open_and_step_fast(tmp_path):
         out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
         tile, total = nl.load(x), nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf)
         nisa.memset(dst=total, value=0.0)
-        for _ in range(10_000):
+        for n in range(10_000):
             part = nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=part, data=tile, op0=nl.multiply, operand0=0.5)
+            nisa.tensor_scalar(dst=part, data=tile, op0=nl.multiply, operand0=1 / (n + 3))
             nisa.activation(dst=part, op=nl.exp, data=part)
             nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
         nl.store(out, total)
         return out
 
-    record = nki.record(many)(np.tile(X[4:36], (4, 4)))
+    x = np.random.default_rng(1).standard_normal((128, 120)).astype(np.float32)
+    record = nki.record(many)(x)
     path = page_of(record, tmp_path / "many.html")
     assert 6 << 20 < path.stat().st_size <= 8 << 20
     # Others may use the machine, too, so the best of three tries counts.

@@ -15,7 +15,7 @@ class Contents {
     this.stepOf = new Uint32Array(data.tensor.length);
     for (let s = 0; s + 1 < data.first.length; s++) this.stepOf.fill(s, data.first[s], data.first[s + 1]);
     this.events = data.tensors.map(() => []); // by tensor: [step, operand that writes, or -1 for a birth]
-    for (const [step, tensor] of data.births) this.events[tensor].push([step, -1]);
+    for (const [step, tensor] of data.births) this.events[tensor].push([step - 0.25, -1]); // between two steps
     for (let o = 0; o < data.tensor.length; o++) if (data.writes[o]) this.events[data.tensor[o]].push([this.stepOf[o], o]);
     this.events.forEach((found) => found.sort(([a, x], [b, y]) => a - b || x - y));
     this.pictureOf = new Map();
@@ -42,7 +42,7 @@ class Contents {
 
   // What a tensor holds before a step, or after it.
   at(tensor, step, after) {
-    const key = `${tensor} ${after}`, events = this.events[tensor], last = after ? step + 1 : step;
+    const key = `${tensor} ${after}`, events = this.events[tensor], last = after ? step + 0.5 : step;
     let end = 0;
     for (let high = events.length; end < high; ) { // how many come before
       const middle = (end + high) >> 1;
@@ -60,8 +60,7 @@ class Contents {
     }
     for (; from < end; from++) {
       const operand = events[from][1];
-      if (operand < 0) found.by.fill(UNWRITTEN);
-      else this.write(found, operand);
+      if (operand >= 0) this.write(found, operand); // a birth comes first, if there is one, and all is blank
     }
     found.done = end;
     this.held.set(key, found);

@@ -46,12 +46,6 @@ async function main() {
     canvas.onpointerleave = (event) => hover(event, "");
     canvas.onclick = (event) => { const box = state.chipAt(canvas, event); if (box) state.goToTensor(box.tensor); };
   }
-  const redraws = [() => state.draw()];
-  if (element("time").textContent) {
-    const more = await readTimeline(state);
-    Object.assign(keys, more.keys);
-    redraws.push(more.redraw);
-  } else element("time-section").remove();
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || (/SELECT/.test(event.target.tagName) && event.key !== "?")) return;
     if (event.key === "Enter" && event.target.matches(".used, [data-step]")) event.target.click();
@@ -61,27 +55,31 @@ async function main() {
   });
   state.go(start);
   if (compared.shape) drawCompared(state, state.contents.extra, compared);
-  if (live) state.changed = (step) => { changed(step); readExact(state, step); };
   document.body.dataset.ready = "pictures";
+  await new Promise((done) => setTimeout(done)); // all of this is on the screen before the rest is read
+  const redraws = [() => state.draw()];
+  const more = element("time").textContent && await readTimeline(state);
+  if (more) {
+    Object.assign(keys, more.keys);
+    redraws.push(more.redraw);
+  } else element("time-section").remove();
   const redrawAll = () => redraws.forEach((draw) => draw());
   addEventListener("resize", redrawAll);
   let waiting = 0;
-  const previous = state.changed;
-  state.changed = (step) => { // the chart follows when one comes to rest
-    previous?.(step);
-    clearTimeout(waiting);
+  state.changed = (step) => {
+    if (more) more.show(step);
+    if (live) readExact(state, step);
+    clearTimeout(waiting); // the chart follows when one comes to rest
     waiting = setTimeout(() => window.Plotly && drawRanges(state), 300);
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redrawAll(); recolor(); if (window.Plotly) drawRanges(state); });
-  if (live) readExact(state, state.step);
+  state.changed(state.step);
   if (!element("library").textContent) element("ranges-section").remove();
   else {
     await readLibrary();
     drawRanges(state);
   }
   document.body.dataset.ready = "all";
-
-  function changed() {}
 }
 
 // The timeline of the same launch: a click goes to the step, and the step is marked there.
@@ -104,7 +102,7 @@ async function readTimeline(state) {
     hover(event, found < 0 ? "" : timeline.about(found).slice(0, 4).map(([, text]) => text).join("\n"));
   }, (x, y) => { const step = steps.get(timeline.at(x, y)); if (step !== undefined) state.go(step); });
   const near = (core) => { const rank = data.ranks[core], first = data.ranks.indexOf(rank); return data.ranks.map((r, n) => [r, n]).filter(([, n]) => n >= first && n < first + 4).map(([, n]) => n); };
-  state.changed = (step) => {
+  const show = (step) => {
     const core = data.core[step], e = data.position[step] < 0 ? undefined : events.get(`${core} ${data.position[step]}`);
     timeline.chosen = e ?? -1;
     if (!timeline.cores.has(core)) timeline.show(near(core));
@@ -112,7 +110,7 @@ async function readTimeline(state) {
     redraw();
   };
   timeline.show(near(0));
-  return {keys, redraw};
+  return {keys, redraw, show};
 }
 
 // ---- served: everything, not only what is in the file ----
