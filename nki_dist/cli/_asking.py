@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -132,27 +133,27 @@ def _pages(
     arguments: argparse.Namespace,
     page: Callable[[Sequence[Any]], str] | None,
 ) -> Iterator[tuple[str, str]]:
-    """Files and what they hold: one for all launches, or FILE, FILE-2, ... where each is a page."""
-    asked = [answers for *_, answers in asker.answers if not isinstance(answers, NkiError)]
-    if page is None or not asked:
-        yield arguments.html, _page(arguments.program, asker)
-        return
+    """Files and what they hold: answers as texts, or what `page` makes of them. Of several launches
+    that is FILE-1, FILE-2, ..., to which FILE leads."""
+    pages = [page is not None and not isinstance(a, NkiError) for *_, a in asker.answers]
     first = Path(arguments.html)
-    for n, answers in enumerate(asked, 1):
-        name = first if n == 1 else first.with_name(f"{first.stem}-{n}{first.suffix}")
-        yield str(name), page(answers)
-
-
-def _page(name: str, asker: Asker) -> str:
+    if page is not None and pages == [True]:
+        yield str(first), page(asker.answers[0][2])
+        return
     parts = []
-    for kernel, number, answers in asker.answers:
+    for n, (kernel, number, answers) in enumerate(asker.answers, 1):
         parts.append(f"<h2>{escape(kernel)}, launch {number} of its kind</h2>")
+        if page is not None and pages[n - 1]:
+            name = first.with_name(f"{first.stem}-{n}{first.suffix}")
+            parts.append(f'<p><a href="{quote(name.name)}">what it read and wrote</a></p>')
+            yield str(name), page(answers)
         shown = [answers] if isinstance(answers, NkiError) else answers
         parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
     if not parts:
         parts.append(f"<p>{escape(_nothing(asker))}</p>")
-    head = f'<!doctype html><meta charset="utf-8"><title>{escape(name)}</title>'
-    return "\n".join([head, f"<h1>{escape(name)}</h1>", *parts, ""])
+    title = escape(arguments.program)
+    head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
+    yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])
 
 
 def plain(value: Any) -> Any:

@@ -102,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     def page(answers: Sequence[Any]) -> str:
         record: Record = answers[0]
         each = of_rank(record, {output: expected}, arguments.rank) if expected is not None else None
-        return record.report(each, max(int(arguments.max_size * (1 << 20)), 1))
+        size = max(int(arguments.max_size * (1 << 20)), 1)
+        return record.report(each, size, notes=[str(answer) for answer in answers])
 
     return _asking.asked(arguments, ask, _data, page)
 

@@ -72,6 +72,7 @@ def html(
     wrong: Wrong | None,
     most: int = MAX_SIZE,
     charts: bool = True,
+    notes: Sequence[str] = (),
     live: bool = False,
 ) -> str:
     """The page.
@@ -80,6 +81,7 @@ def html(
         timed: gives the launch's profile, or None.
         most: bytes that it may have.
         charts: with the library that draws them.
+        notes: texts to show.
         live: somebody answers what the page asks for.
     """
     launched = film.launched
@@ -108,7 +110,7 @@ def html(
             launched.slots[0].cores,
             len(made.steps),
         ),
-        _difference(wrong, made),
+        _difference(wrong, made) + values.notes(notes),
         values.source(found, wrong.line if wrong else "", wrong.others if wrong else ()),
         values.tensors(made.head["tensors"]),
         "",

@@ -98,10 +98,21 @@ class Record(Printed):
             file.write(text)
 
     @uncollected()  # steps and pictures of a long launch are objects by the hundred thousand
-    def report(self, expected: Any = None, max_size: int = MAX_SIZE, charts: bool = True) -> str:
-        """The text of that file; `charts`: with the library that draws them, 1.4 MB."""
+    def report(
+        self,
+        expected: Any = None,
+        max_size: int = MAX_SIZE,
+        charts: bool = True,
+        notes: Sequence[str] = (),
+    ) -> str:
+        """The text of that file.
+
+        Args:
+            charts: with the library that draws them, 1.9 MB.
+            notes: what else is shown, as text.
+        """
         film = Film(self.launched, max_size)
-        return self.page(film, Columns(film), expected, max_size, charts)
+        return self.page(film, Columns(film), expected, max_size, charts, notes)
 
     def page(
         self,
@@ -110,11 +121,12 @@ class Record(Printed):
         expected: Any,
         max_size: int,
         charts: bool = True,
+        notes: Sequence[str] = (),
         live: bool = False,
     ) -> str:
         """The text of a page that was begun; `live`: somebody answers what it asks for."""
         wrong = None if expected is None else self._wrong(film, expected)
-        return html(film, made, self.timed, wrong, max_size, charts, live)
+        return html(film, made, self.timed, wrong, max_size, charts, notes, live)
 
     def _wrong(self, log: Log, expected: Any) -> Wrong:
         """How the launch differs from what was expected: on the first rank where it does."""

@@ -205,6 +205,12 @@ def _place(shape: Sequence[int], box: Sequence[float]) -> str:
     )
 
 
+def notes(said: Sequence[str]) -> str:
+    """Texts as they are."""
+    texts = "".join(f"<pre>{text.escaped(one)}</pre>" for one in said)
+    return f"<section><h2>Answers</h2>{texts}</section>" if texts else ""
+
+
 def head(kernel: str, platform: str, ranks: int, cores: int, steps: int) -> str:
     sizes = f"{cores} core{'s' * (cores > 1)}"
     if ranks > 1:

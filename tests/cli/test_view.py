@@ -73,10 +73,10 @@ def test_record_writes_a_page_for_each_launch(folder):
     assert done.returncode == 0, done.stderr
     titles = [
         re.search("<title>(.*)</title>", (folder / f).read_text())[1]
-        for f in ("both.html", "both-2.html")
+        for f in ("both-1.html", "both-2.html")
     ]
     assert titles == ["doubled", "halved"]
-    assert (folder / "both.html").stat().st_size <= 1.9 * (1 << 20)
+    assert (folder / "both-1.html").stat().st_size <= 1.9 * (1 << 20)
     done = command(folder, "record", "--html", "small.html", "--max-size", "0.01", "prog.py")
     assert done.returncode == 1 and re.search("max_size=.* takes at least", done.stderr)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import subprocess
 import sys
@@ -80,6 +81,9 @@ def test_all_launches_and_a_page(program):
     assert done.stdout.count("==== exponential, launch") == 3
     page = (program / "page.html").read_text()
     assert page.count("<h2>exponential, launch") == 3 and "inf at half[0, 0]" in page
+    names = re.findall('href="([^"]*)"', page)
+    assert names == ["page-1.html", "page-2.html", "page-3.html"]
+    assert all("inf at half[0, 0]" in (program / n).read_text() for n in names[:1])
 
 
 def test_a_reference_from_a_file(program):
