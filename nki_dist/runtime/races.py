@@ -119,7 +119,7 @@ class _Check:
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, second, differ, APART + self._only(), extent)
+            self._race("store", first, 0, second, at, differ, APART + self._only(), extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core])
 
@@ -140,14 +140,14 @@ class _Check:
             lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
-                cells = np.zeros(self.count, bool)
-                cells[own.of(record, np.arange(self.count))[bad]] = True
-                at = int(np.flatnonzero(cells)[0])
+                found = own.of(record, np.arange(self.count))[bad]
+                cells, at = np.zeros(self.count, bool), int(found[0])
+                cells[found] = True
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
                     f"the load, where both cores run it{self._only()}"
                 )
-                self._race("load", record.ordinal, core, int(theirs.by[at]), cells, hint)
+                self._race("load", record.ordinal, core, int(theirs.by[at]), at, cells, hint)
 
     def _extent(self, first: int, second: int, cells: int) -> str:
         """How much two stores disagree about: in any order, one core's values would be lost."""
@@ -162,12 +162,13 @@ class _Check:
         ordinal: int,
         core: int,
         theirs: int,
+        cell: int,
         cells: np.ndarray,
         hint: str,
         extent: str = "",
     ) -> None:
-        """Of an access and a store of the other core, `theirs`, about some cells."""
-        at = self.base + int(np.flatnonzero(cells)[0]) * self.unit
+        """Of an access and a store of the other core, `theirs`, about `cells`, such as `cell`."""
+        at = self.base + cell * self.unit
         name, line = _where(self.programs[core], ordinal)
         other, there = _where(self.programs[1 - core], theirs)
         raise RaceError(
