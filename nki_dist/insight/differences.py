@@ -233,7 +233,9 @@ def _sizes(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> str:
     usual = 0.1 * float(np.sqrt((wanted[np.isfinite(wanted)] ** 2).mean()))
     off = np.abs(got - wanted) / np.maximum(np.abs(wanted), usual)
     text = f"they are off by {_share(np.median(off[wrong]))} of what is expected in the median, "
-    text += f"{_share(off[wrong].max())} at most; all elements by {_share(np.nanmedian(off))}"
+    text += f"{_share(off[wrong].max())} at most"
+    if np.nanmedian(off) > 1e-4:
+        text += f"; all elements by {_share(np.nanmedian(off))}"
     named = [name for name, unit in _TYPES.items() if unit / 8 < np.nanmedian(off) <= 2 * unit]
     return text + (f", as rounding to {named[-1]} would" if named else "")
 

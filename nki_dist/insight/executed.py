@@ -24,16 +24,20 @@ _KEPT: Final = 32 << 20  # bytes of operands that one replay keeps for the steps
 def parameters(i: Instruction) -> tuple[dict[str, Access], dict[str, Access]]:
     """What an instruction reads and what it writes, by parameter: of a list `srcs[0]` and on, and
     `src.index` for what the rows or columns of `src` are looked up in."""
-    names: dict[int, str] = {}
-    for name, value in i.args.items():
-        several = not isinstance(value, Access)
-        for at, a in enumerate(tensors(value)):
-            called = f"{name}[{at}]" if several else name
-            names.setdefault(id(a), called)
-            if a.dynamic is not None:
-                names.setdefault(id(a.dynamic.source), f"{called}.index")
     spec = INSTRUCTIONS[i.opcode]
-    return {names[id(a)]: a for a in spec.reads(i)}, {names[id(a)]: a for a in spec.writes(i)}
+    reads: dict[str, Access] = {}
+    writes: dict[str, Access] = {}
+    for name in spec.tensors:
+        mode, value = spec.roles[name].mode, i.args[name]
+        for at, a in enumerate(tensors(value)):
+            called = name if value is a else f"{name}[{at}]"
+            if "r" in mode:
+                reads[called] = a
+            if a.dynamic is not None and isinstance(a.dynamic.source, Access):
+                reads[f"{called}.index"] = a.dynamic.source
+            if "w" in mode:
+                writes[called] = a
+    return reads, writes
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Live:
         self._made = Columns(self._film)
         self._steps = Executions(self._film)
         self._lock = Lock()
-        self.page = record.page(self._film, self._made, expected, 4 * MAX_SIZE, live=True)
+        self.page = record._page(self._film, self._made, expected, 4 * MAX_SIZE, live=True)
         self._film.pictures.clear()  # they are in the page
 
     def values(self, step: int) -> bytes:

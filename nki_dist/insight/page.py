@@ -25,7 +25,7 @@ from nki_dist.insight.regions import Region
 from nki_dist.insight.steps import Source, Step, index_in, shown
 from nki_dist.report import columns as events_of
 from nki_dist.report import page as pages
-from nki_dist.report import values
+from nki_dist.report import text, values
 from nki_dist.report.source import Listing, listings
 from nki_dist.timing.critical import critical_path
 from nki_dist.timing.report import Profile
@@ -48,7 +48,7 @@ class Wrong:
     Attributes:
         checked: the tensor, or what a line wrote; None if all is as expected.
         line: the first wrong line, or "" where none stands out; why: for which reason.
-        others: lines that stand out, too.
+        others: lines that all that are off came through, and not all right ones.
         steps: of the way of an element that is off, from the result back.
         ways: elements with their numbers, whether they are right, and what they were made of.
     """
@@ -157,13 +157,13 @@ def _fitted(
         kept = sum(p.values.size for found in film.pictures.values() for p in found)
         count = sum(map(len, film.pictures.values()))
         parts["leftout"] = values.left_out(film.sampled, count, kept, whole, most)
-        text = values.written(parts, arrays, more)
-        size = len(text) - sum(map(len, parts.values()))
+        whole_page = values.written(parts, arrays, more)
+        size = len(whole_page) - sum(map(len, parts.values()))
         if size * 3 // 4 <= room:
             break
         # Packed, they take this share of what they are; smaller ones pack a little worse.
         film.fit(int(film.taken * room / (size * 3 / 4) * (0.98 - 0.02 * attempt)))
-    return text
+    return whole_page
 
 
 def _packs(film: Film) -> float:
@@ -194,9 +194,7 @@ def _difference(wrong: Wrong | None, made: Columns) -> str:
     if wrong is None:
         return ""
     told = chain(wrong.steps, made.steps, wrong.line, wrong.what, wrong.complete)
-    return values.difference(
-        wrong.name, wrong.said, wrong.line, wrong.others, wrong.why, wrong.ways, told
-    )
+    return values.difference(wrong.name, wrong.said, wrong.line, wrong.why, wrong.ways, told)
 
 
 def chain(
@@ -283,8 +281,14 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     lines = _only_wrong([walk, *bad.values()], [*good.values()])
     suspect, why = first_to_look_at(walk.steps)
     certain = suspect is not None and ("finite" in why or "nobody" in why)
-    if lines:
-        made.line, *made.others = lines
+    only, made.others = [line for line, n in lines.items() if not n], list(lines)
+    made.said += [
+        f"all of {len(bad)} that are off came through {text.short(line)}, and {n} of "
+        f"{len(good)} right ones"
+        for line, n in lines.items()
+    ]
+    if only:
+        made.line = only[0]
         made.why = "is the first line that elements that are off came through, and right ones not"
     elif suspect is not None and certain:
         made.line, made.why = suspect.location or "", f"is the first that stands out: {why}"
@@ -327,14 +331,15 @@ def _ways(log: Log, c: Checked, some: np.ndarray, count: int) -> dict[int, Walk]
     return {n: _walk(log, c.region, n, int(c.ends[n]) + 1) for n in chosen}
 
 
-def _only_wrong(bad: Sequence[Walk], good: Sequence[Walk]) -> list[str]:
-    """Lines that elements that are off came through and right ones didn't, in order."""
+def _only_wrong(bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str, int]:
+    """Lines that all elements that are off came through, and not all right ones, in order, with how
+    many right ones did."""
     if not good or not all(way.complete for way in (*bad, *good)):
-        return []
+        return {}
     lines = set.intersection(*({s.location for s in way.steps} for way in bad))
-    lines -= {s.location for way in good for s in way.steps}
-    ordered = sorted(bad[0].steps, key=lambda s: s.step)
-    return list(dict.fromkeys(s.location for s in ordered if s.location in lines and s.location))
+    right = Counter(line for way in good for line in {s.location for s in way.steps})
+    ordered = [s.location for s in sorted(bad[0].steps, key=lambda s: s.step) if s.location]
+    return {line: right[line] for line in ordered if line in lines and right[line] < len(good)}
 
 
 def _surely_right(c: Checked) -> np.ndarray:

@@ -112,9 +112,9 @@ class Record(Printed):
             notes: what else is shown, as text.
         """
         film = Film(self.launched, max_size)
-        return self.page(film, Columns(film), expected, max_size, charts, notes)
+        return self._page(film, Columns(film), expected, max_size, charts, notes)
 
-    def page(
+    def _page(
         self,
         film: Film,
         made: Columns,

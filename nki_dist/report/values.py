@@ -128,7 +128,6 @@ def difference(
     name: str,
     said: Sequence[str],
     first: str,
-    others: Sequence[str],
     why: str,
     ways: Sequence[tuple[str, bool, Sequence[str]]],
     chain: str,
@@ -136,7 +135,7 @@ def difference(
     """The section about what was expected.
 
     Args:
-        said: facts; others: further lines that only wrong elements came through.
+        said: facts; first: the first wrong line, or "", and why it is.
         ways: elements, whether they are right, and what they were made of.
     """
     rows = [
@@ -153,9 +152,6 @@ def difference(
     if first:
         short = text.escaped(text.short(first))
         line = f"<p class=verdict><b class=mark>{short}</b> {text.escaped(why)}</p>"
-        if others:
-            rest = ", ".join(text.escaped(text.short(o)) for o in others[:8])
-            line += f"<p class=note>Further on, of the same kind: {rest}</p>"
     return (
         f"<section id=difference><h2>Beside what was expected: {text.escaped(name)}</h2>{line}"
         f"<ul class=facts>{items}</ul><div class=pictures id=compared></div>{made}{chain}</section>"

@@ -55,6 +55,20 @@ def test_operands_have_names_shapes_and_memories(record):
     assert "tensor_scalar(data tile, dst tile)" in str(add)
 
 
+def test_one_view_in_two_places_is_both(record):
+    @nki.jit
+    def squared(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.multiply)
+        nl.store(out, tile)
+        return out
+
+    step = nki.record(squared)(X).steps()[1]
+    assert list(step.reads) == ["data1", "data2"] and list(step.writes) == ["dst"]
+    np.testing.assert_array_equal(step.before()["data2"] ** 2, step.after()["dst"])
+
+
 def test_values_are_those_before_and_after(record):
     want = X[[3, 11, 0, 7]]
     steps = record.steps()
