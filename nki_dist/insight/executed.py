@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, overload
+from typing import Final
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Executed(Printed):
         return f"step {self.step} {where} {self.instruction}({told})"
 
 
-class Executions(Printed, Sequence[Executed]):
+class Executions(Printed, list[Executed]):
     """Everything that a launch carried out, in the order of its steps.
 
     Values are had by carrying the launch out again; each time, those of the steps that follow are
@@ -100,23 +100,8 @@ class Executions(Printed, Sequence[Executed]):
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._numbers = [n for n, i in enumerate(log.instructions) if i is not None]
         self._values: dict[int, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, at: int) -> Executed: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Executed]: ...
-    def __getitem__(self, at: int | slice) -> Executed | list[Executed]:
-        if isinstance(at, slice):
-            return [self._executed(n) for n in self._numbers[at]]
-        return self._executed(self._numbers[at])
-
-    def __iter__(self) -> Iterator[Executed]:
-        return map(self._executed, self._numbers)
+        super().__init__(self._executed(n) for n, i in enumerate(log.instructions) if i is not None)
 
     def _executed(self, number: int) -> Executed:
         where, core, rank, name = self._log.who(number)

@@ -20,7 +20,7 @@ from nki_dist.insight.film import Film
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
-from nki_dist.insight.page import MAX_SIZE, Wrong, html, told
+from nki_dist.insight.page import MAX_SIZE, html
 from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
@@ -31,6 +31,7 @@ from nki_dist.insight.steps import (
     Writes,
     plural,
 )
+from nki_dist.insight.wrong import Wrong, told
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.report import Profile
 

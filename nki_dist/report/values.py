@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from nki_dist.isa.core import CoreSlot
+from nki_dist.program import Program
 from nki_dist.report import text
-from nki_dist.report.page import asset, bundle, filled, library, packed
 from nki_dist.report.source import Listing
 
 SCRIPTS: Final = (
@@ -26,54 +27,13 @@ _TENSORS: Final = 400  # rows of the table
 _SHOWN: Final = 4  # values in a line
 
 
-def page(
-    title: str,
-    head: str,
-    difference: str,
-    source: str,
-    tensors: str,
-    left_out: str,
-    data: tuple[Mapping[str, Any], Mapping[str, np.ndarray]],
-    time: tuple[Mapping[str, Any], Mapping[str, np.ndarray]] | None,
-    charts: bool,
-) -> dict[str, str]:
-    """The parts of a page, but for its pictures; HTML where they aren't data.
-
-    Args:
-        data, time: the columns of steps, and of the timeline's events if there is one.
-        charts: with the library that draws them, 1.4 MB.
-    """
-    return {
-        "title": text.escaped(title),
-        "style": "\n".join(map(asset, STYLES)),
-        "head": head,
-        "difference": difference,
-        "source": source,
-        "tensors": tensors,
-        "leftout": left_out,
-        "data": packed(bundle(*data)),
-        "time": packed(bundle(*time)) if time is not None else "",
-        "library": packed(library()) if charts else "",
-        "script": "\n".join(map(asset, SCRIPTS)),
-    }
-
-
-def written(parts: Mapping[str, str], pictures: Mapping[str, np.ndarray], more: Any) -> str:
-    """The page; `more` is what the script is told of its pictures."""
-    return filled("values.html", {**parts, "pictures": packed(bundle(more, pictures))})
-
-
-# ---- parts --------------------------------------------------------------------------------------
-
-
-def source(listings: Sequence[Listing], first_wrong: str, others: Iterable[str]) -> str:
+def source(listings: Sequence[Listing], wrong: Any) -> str:
     """The functions whose lines ran, with how often.
 
     Args:
-        first_wrong: "file.py:12", or "".
-        others: further lines that are marked.
+        wrong: what marks lines (`insight.wrong.Wrong`), or None.
     """
-    marked = set(others)
+    first_wrong, marked = (wrong.line, wrong.others) if wrong is not None else ("", [])
     found = []
     for n, listing in enumerate(listings):
         rows: list[str] = []
@@ -124,19 +84,11 @@ def dimensions(shape: Iterable[int]) -> str:
     return " × ".join(map(str, shape))
 
 
-def difference(
-    name: str,
-    said: Sequence[str],
-    first: str,
-    why: str,
-    ways: Sequence[tuple[str, bool, Sequence[str]]],
-    chain: str,
-) -> str:
+def difference(wrong: Any, chain: str) -> str:
     """The section about what was expected.
 
     Args:
-        said: facts; first: the first wrong line, or "", and why it is.
-        ways: elements, whether they are right, and what they were made of.
+        wrong: `insight.wrong.Wrong`; chain: HTML of the way of an element.
     """
     rows = [
         [
@@ -144,17 +96,18 @@ def difference(
             text.escaped(what),
             "<br>".join(map(text.escaped, parts)),
         ]
-        for what, right, parts in ways
+        for what, right, parts in wrong.ways
     ]
     made = text.table(["", "element", "made of"], rows, 0) if rows else ""
-    items = "".join(f"<li>{text.escaped(s)}</li>" for s in said)
-    line = f"<p class=verdict>{text.escaped(why)}</p>"
-    if first:
-        short = text.escaped(text.short(first))
-        line = f"<p class=verdict><b class=mark>{short}</b> {text.escaped(why)}</p>"
+    items = "".join(f"<li>{text.escaped(s)}</li>" for s in wrong.said)
+    line = f"<p class=verdict>{text.escaped(wrong.why)}</p>"
+    if wrong.line:
+        short = text.escaped(text.short(wrong.line))
+        line = f"<p class=verdict><b class=mark>{short}</b> {text.escaped(wrong.why)}</p>"
     return (
-        f"<section id=difference><h2>Beside what was expected: {text.escaped(name)}</h2>{line}"
-        f"<ul class=facts>{items}</ul><div class=pictures id=compared></div>{made}{chain}</section>"
+        f"<section id=difference><h2>Beside what was expected: {text.escaped(wrong.name)}</h2>"
+        f"{line}<ul class=facts>{items}</ul><div class=pictures id=compared></div>{made}{chain}"
+        "</section>"
     )
 
 
@@ -207,13 +160,12 @@ def notes(said: Sequence[str]) -> str:
     return f"<section><h2>Answers</h2>{texts}</section>" if texts else ""
 
 
-def head(kernel: str, platform: str, ranks: int, cores: int, steps: int) -> str:
-    sizes = f"{cores} core{'s' * (cores > 1)}"
-    if ranks > 1:
-        sizes = f"{ranks} ranks of {sizes}"
+def head(program: Program, slot: CoreSlot, steps: int) -> str:
+    cores = f"{slot.cores} core{'s' * (slot.cores > 1)}"
+    sizes = f"{slot.ranks} ranks of {cores}" if slot.ranks > 1 else cores
     return (
-        f"<h1>{text.escaped(kernel)}</h1><p class=sub>{text.escaped(platform)} · {sizes} · "
-        f"{steps:,} steps</p>"
+        f"<h1>{text.escaped(program.kernel)}</h1><p class=sub>{text.escaped(program.platform)} · "
+        f"{sizes} · {steps:,} steps</p>"
     )
 
 
