@@ -90,7 +90,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         made.line, made.why = suspect.location or "", f"is the first that stands out: {why}"
     else:
         made.why = (
-            "Elements that are off and right ones came through the same lines"
+            "No line has only elements that are off"
             if not c.wrong.all()
             else "Every element is off, and came through the lines below"
         ) + ": compare what each of them made with what it should."

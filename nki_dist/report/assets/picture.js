@@ -3,7 +3,9 @@ const LARGEST = [300, 190], CELL = 14; // CSS pixels of a picture, and of an ele
 // What colours are mixed of: from low to high (also without colour vision), and around zero.
 const RAMP = ["#00204c", "#213d6b", "#555b6c", "#7b7a77", "#a59c74", "#d3c064", "#ffe945"];
 const AROUND = ["#08478f", "#3a86c8", "#a9cfe8", "#f1f1ee", "#f2c48c", "#d07a1e", "#7f3b08"];
-const ODD = {nan: "#e5007d", high: "#000000", low: "#00b7d4"}; // NaN and the infinities
+const IN_THE_DARK = ["#9fd0ff", "#4f97d9", "#1d4c78", "#26282c", "#74480f", "#d6811f", "#ffd49a"];
+const MASK = 1e4; // values this many times as large as usual ones are at the end of the scale
+const ODD = {nan: "#e5007d", high: "#000000", low: "#00a3c4"}; // NaN and the infinities, which are striped
 
 const packedColor = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0; // as canvases hold it
 const hex = (c) => [1, 3, 5].map((p) => parseInt(c.slice(p, p + 2), 16));
@@ -13,24 +15,27 @@ const mixed = (stops) => Uint32Array.from({length: 256}, (_, n) => {
   return packedColor(a.map((v, p) => Math.round(v + (b[p] - v) * (at - k))));
 });
 const [NANS, HIGH, LOW] = Object.values(ODD).map((c) => packedColor(hex(c)));
-const TABLES = {ramp: mixed(RAMP), around: mixed(AROUND)};
+const TABLES = {ramp: mixed(RAMP), light: mixed(AROUND), dark: mixed(IN_THE_DARK)};
+const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
 // How values become colours: by value, logarithm or sign, the same for several pictures.
 class Scale {
   constructor(kind, contents) {
     let [low, high] = [Infinity, -Infinity];
+    const usual = contents.flatMap(({values, by}) => Array.from(values.subarray(0, 4096)).filter((v, n) => by[n] !== UNWRITTEN && v && Number.isFinite(v))).map(Math.abs).sort((a, b) => a - b);
+    const most = kind === "value" && usual.length ? usual[usual.length >> 2] * MASK : Infinity;
     for (const {values, by} of contents)
       for (let n = 0; n < values.length; n++) {
         const v = values[n];
-        if (by[n] === UNWRITTEN || !Number.isFinite(v)) continue;
+        if (by[n] === UNWRITTEN || !Number.isFinite(v) || v > most || v < -most) continue;
         const x = kind === "log" ? (v ? Math.log10(Math.abs(v)) : NaN) : v;
         if (x < low) low = x;
         if (x > high) high = x;
       }
     if (low > high) [low, high] = [0, 0];
-    const around = kind === "value" && low < 0 && high > 0, most = Math.max(-low, high);
-    Object.assign(this, {kind, low, high, table: TABLES[around || kind === "sign" ? "around" : "ramp"]});
-    [this.from, this.to] = around ? [-most, most] : [low, high];
+    const around = kind === "value" && low < 0 && high > 0, far = Math.max(-low, high);
+    Object.assign(this, {kind, low, high, table: TABLES[around || kind === "sign" ? (isDark() ? "dark" : "light") : "ramp"]});
+    [this.from, this.to] = around ? [-far, far] : [low, high];
   }
 
   color(value) {
@@ -85,11 +90,11 @@ class Picture {
     const w = Math.round(this.wide * ratio), h = Math.round(this.high * ratio);
     [canvas.width, canvas.height] = [w, h];
     [canvas.style.width, canvas.style.height] = [this.wide + "px", this.high + "px"];
-    const context = canvas.getContext("2d"), image = context.createImageData(w, h), dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const context = canvas.getContext("2d"), image = context.createImageData(w, h);
     const points = new Uint32Array(image.data.buffer), {values, by, width, height} = contents, scale = this.scale;
     const down = Math.max(1, Math.min(4, Math.floor(view.h / h))), across = Math.max(1, Math.min(4, Math.floor(view.w / w)));
     const columns = Int32Array.from({length: w}, (_, x) => Math.min(Math.floor(view.x + (x / w) * view.w), width - 1));
-    const [light, line] = (dark ? ["#2c2e32", "#606266"] : ["#e2e3e4", "#b2b4b8"]).map((c) => packedColor(hex(c)));
+    const [light, line] = (isDark() ? ["#2c2e32", "#606266"] : ["#e2e3e4", "#b2b4b8"]).map((c) => packedColor(hex(c)));
     for (let y = 0, n = 0; y < h; y++) {
       const row = Math.min(Math.floor(view.y + (y / h) * view.h), height - 1) * width;
       for (let x = 0; x < w; x++, n++) {
@@ -99,7 +104,9 @@ class Picture {
           const other = cell + r * width + c;
           if (by[other] !== UNWRITTEN && values[other] - values[other] !== 0) { cell = other; r = down; break; }
         }
-        points[n] = by[cell] === UNWRITTEN ? ((x + y) % 8 < 2 ? line : light) : scale.color(values[cell]);
+        if (by[cell] === UNWRITTEN) points[n] = (x + y) % 8 < 2 ? line : light;
+        else if (Math.abs(values[cell]) === Infinity && (x + y) % 6 < 3) points[n] = 0xffffffff;
+        else points[n] = scale.color(values[cell]);
       }
     }
     context.putImageData(image, 0, 0);

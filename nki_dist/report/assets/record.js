@@ -28,7 +28,8 @@ async function main() {
     "?": () => { element("keys").open = !element("keys").open; }, o: () => live && askOrigin(state),
   };
   for (const [id, key] of [["previous", "ArrowLeft"], ["following", "ArrowRight"], ["before-line", "["], ["after-line", "]"]]) element(id).onclick = keys[key];
-  const dots = [[ODD.nan, "NaN"], [ODD.high, "+inf"], [ODD.low, "−inf"]].map(([shade, name]) => `<span><i class="dot" style="background:${shade}"></i>${name}</span>`);
+  const striped = (shade) => `repeating-linear-gradient(135deg, ${shade} 0 3px, #fff 3px 6px)`;
+  const dots = [[ODD.nan, "NaN"], [striped(ODD.high), "+inf"], [striped(ODD.low), "−inf"]].map(([shade, name]) => `<span><i class="dot" style="background:${shade}"></i>${name}</span>`);
   element("odd").innerHTML = dots.join("") + '<span><i class="dot unwritten"></i>nobody wrote</span><span><i class="dot reads"></i>read</span><span><i class="dot writes"></i>written</span>';
   document.addEventListener("click", ({target}) => {
     const row = target.closest(".code .used, [data-step], [data-tensor]");

@@ -4,7 +4,7 @@ const ROWS = 120; // of the list of steps that are drawn
 
 class Stepping {
   constructor(data, contents) {
-    Object.assign(this, {data, contents, step: 0, core: -1, kind: "value", figures: new Map(), drawn: 0});
+    Object.assign(this, {data, contents, step: 0, core: -1, kind: "value"});
     this.steps = data.number.length;
     this.ofCore = data.cores.map(() => []);
     for (let s = 0; s < this.steps; s++) this.ofCore[data.core[s]].push(s);
@@ -17,7 +17,6 @@ class Stepping {
     this.met = new Map();
     for (const [a, b, bytes] of data.met) for (const [s, o, way] of [[a, b, "to"], [b, a, "from"]])
       this.met.set(s, [...(this.met.get(s) || []), [way, o, bytes]]);
-    this.numbers = new Map(Array.from(data.number, (n, s) => [n, s]));
   }
 
   key(step, core = this.data.core[step]) {
@@ -82,7 +81,6 @@ class Stepping {
     this.drawMeetings();
     this.drawChip();
     this.ms = performance.now() - began;
-    this.drawn++;
   }
 
   // A picture of each operand before, and of what is written after; kept while the step is redrawn.
@@ -305,5 +303,5 @@ function drawRanges(state) {
   ], {...looks(), showlegend: true, xaxis: lineAxis("step", {}), yaxis: lineAxis("", {})}, CONFIG);
   const chart = element("ranges");
   chart.removeAllListeners("plotly_click");
-  chart.on("plotly_click", ({points}) => state.go(state.numbers.get(points[0].x)));
+  chart.on("plotly_click", ({points}) => state.go(data.number.indexOf(points[0].x)));
 }
