@@ -154,19 +154,18 @@ class _Values(Watch):
         if number < self._first or self._room < 0:
             return
         reads, writes = parameters(i)
-        every = {**reads, **writes}
-        regions = {name: region(place.slot, a, place.kit) for name, a in every.items()}
-        values = {name: r.values(r.get(place.kit)) for name, r in regions.items()}
-        self.found[number] = values, dict(values)
-        self._open[place.slot.core] = number, {name: regions[name] for name in writes}
+        each = {**reads, **writes}.items()
+        regions = {name: region(place.slot, a, place.kit) for name, a in each}
+        self.found[number] = {n: r.values(r.get(place.kit)) for n, r in regions.items()}, {}
+        self._open[place.slot.core] = number, regions
 
     def _after(self, place: Place, i: Instruction, number: int) -> None:
-        begun, written = self._open.get(place.slot.core, (-1, {}))
+        begun, regions = self._open.get(place.slot.core, (-1, {}))
         if begun != number:
             return
         del self._open[place.slot.core]
         before, after = self.found[number]
-        after.update({name: r.values(r.get(place.kit)) for name, r in written.items()})
+        after.update({name: r.values(r.get(place.kit)) for name, r in regions.items()})
         self._room -= 2 * sum(v.nbytes for v in before.values())
         if self._room < 0 and self._first not in [n for n, _ in self._open.values()]:
             raise Enough
