@@ -237,7 +237,8 @@ def _sizes(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> str:
     if np.nanmedian(off) > 1e-4:
         text += f"; all elements by {_share(np.nanmedian(off))}"
     named = [name for name, unit in _TYPES.items() if unit / 8 < np.nanmedian(off) <= 2 * unit]
-    return text + (f", as rounding to {named[-1]} would" if named else "")
+    rounds = named and off[wrong].max() < 0.5  # which rounding never comes to
+    return text + (f", as rounding to {named[-1]} would" if rounds else "")
 
 
 def _share(off: float) -> str:

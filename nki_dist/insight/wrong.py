@@ -1,9 +1,10 @@
 """How a launch differs from what was expected, as a page shows it: facts, no guesses.
 
-The first wrong line is named where there is evidence: all elements that were looked at and are off
-came through it, and no right one did; or it made the first number that isn't finite; or it read
-what nobody had written. Which elements are looked at is a choice: the one that is off most, the
-first and the last, and right ones in rows, or columns, that are right altogether.
+A line is called the first wrong one where there is evidence: all elements that were looked at and
+are off came through it, and no right one did. Which are looked at is a choice: the one that is off
+most, the first and the last, and right ones in rows, or columns, that are right altogether. A line
+that made the first number that isn't finite, or read what nobody had written, is told as that: the
+mistake may be another line's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Wrong:
 
     Attributes:
         checked: the tensor, or what a line wrote; None if all is as expected.
-        line: the first wrong line, or "" where none stands out; why: for which reason.
+        line: that stands out, or ""; why: for which reason; first: it is the first wrong one.
         others: lines that all that are off came through, and not all right ones.
         steps: of the way of an element that is off, from the result back.
         ways: elements with their numbers, whether they are right, and what they were made of.
@@ -44,6 +45,7 @@ class Wrong:
     checked: Checked | None = None
     line: str = ""
     why: str = ""
+    first: bool = False
     others: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     ways: list[tuple[str, bool, list[str]]] = field(default_factory=list)
@@ -76,7 +78,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     ]
     lines = _only_wrong([walk, *bad.values()], [*good.values()])
     suspect, why = first_to_look_at(walk.steps)
-    certain = suspect is not None and ("finite" in why or "nobody" in why)
+    odd = suspect is not None and ("finite" in why or "nobody" in why)
     only, made.others = [line for line, n in lines.items() if not n], list(lines)
     made.said += [
         f"all of {len(bad)} that are off came through {text.short(line)}, and {n} of "
@@ -84,10 +86,11 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         for line, n in lines.items()
     ]
     if only:
-        made.line = only[0]
+        made.line, made.first = only[0], True
         made.why = "is the first line that elements that are off came through, and right ones not"
-    elif suspect is not None and certain:
-        made.line, made.why = suspect.location or "", f"is the first that stands out: {why}"
+    elif suspect is not None and odd:
+        made.line = suspect.location or ""
+        made.why = f"stands out: {why}. The mistake is there or before it."
     else:
         made.why = (
             "No line has only elements that are off"

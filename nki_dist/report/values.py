@@ -33,7 +33,8 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
     Args:
         wrong: what marks lines (`insight.wrong.Wrong`), or None.
     """
-    first_wrong, marked = (wrong.line, wrong.others) if wrong is not None else ("", [])
+    first_wrong = wrong.line if wrong is not None and wrong.first else ""
+    marked = [wrong.line, *wrong.others] if wrong is not None else []
     found = []
     for n, listing in enumerate(listings):
         rows: list[str] = []
