@@ -14,7 +14,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.insight.lines import lines_of
-from tests.report.opened import CHROMIUM, DRIVER, browser, complaints, opened, requests
+from tests.report.opened import CHROMIUM, DRIVER, browser, complaints, opened, requests, written
 
 pytest.importorskip("selenium")
 pytestmark = [
@@ -93,15 +93,10 @@ FIRST = """
 """
 
 
-def page_of(record, path, **more):
-    record.write_report(path, **more)
-    return path
-
-
 @pytest.fixture(scope="module")
 def mixed_page(tmp_path_factory):
     record = nki.record(mixed[2])(X, ROWS, np.array([[3]], np.int32))
-    return record, page_of(record, tmp_path_factory.mktemp("values") / "mixed.html")
+    return record, written(record, tmp_path_factory.mktemp("values") / "mixed.html")
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +285,7 @@ def test_what_is_expected_is_shown_beside_the_result(tmp_path):
         return out
 
     x = np.abs(X[4:44]) + 0.5
-    path = page_of(nki.record(half_wrong[2])(x), tmp_path / "wrong.html", expected=x**2)
+    path = written(nki.record(half_wrong[2])(x), tmp_path / "wrong.html", expected=x**2)
     with browser() as driver:
         opened(driver, path)
         rows = driver.find_elements("css selector", "[data-first-wrong]")
@@ -329,7 +324,7 @@ def test_names_and_values_are_text(tmp_path):
 
     kernel.__name__ = evil
     x = ml_dtypes.bfloat16(X[:20, :7])
-    path = page_of(nki.record(nki.jit(kernel))(x), tmp_path / "evil.html", expected=x + 1)
+    path = written(nki.record(nki.jit(kernel))(x), tmp_path / "evil.html", expected=x + 1)
     with browser() as driver:
         opened(driver, path)
         for _ in range(2):
@@ -354,7 +349,7 @@ def test_collectives_say_who_gets_what_from_whom(tmp_path):
     with nki.World(ranks=3, host="inprocess") as world:
         parts = nki.per_rank([X[:8, :5] + r for r in range(3)])
         record = world.record(summed, parts, group=ncc.ReplicaGroup([[0, 1, 2]]))
-    path = page_of(record, tmp_path / "world.html")
+    path = written(record, tmp_path / "world.html")
     with browser() as driver:
         opened(driver, path)
         key(driver, "l")
@@ -380,7 +375,7 @@ def test_30_000_steps_open_and_step_fast(tmp_path):
 
     x = np.random.default_rng(1).standard_normal((128, 120)).astype(np.float32)
     record = nki.record(many)(x)
-    path = page_of(record, tmp_path / "many.html")
+    path = written(record, tmp_path / "many.html")
     assert 6 << 20 < path.stat().st_size <= 8 << 20
     # Others may use the machine, too, so the best of three tries counts.
     tries = []

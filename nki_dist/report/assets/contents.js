@@ -55,7 +55,7 @@ class Contents {
     if (!found || found.done !== from) {
       found = this.blank(tensor);
       const initial = this.pictureOf.get(-1 - tensor);
-      if (initial && !from) this.paint(found, [0, [initial.rows * initial.columns], [this.data.tensors[tensor][8]], 0, this.data.tensors[tensor][8]], initial, INITIAL);
+      if (initial && !from) this.fill(found, initial);
       if (from > 0) from--;
     }
     for (; from < end; from++) {
@@ -66,6 +66,16 @@ class Contents {
     this.held.set(key, found);
     if (this.held.size > HELD) this.held.delete(this.held.keys().next().value);
     return found;
+  }
+
+  // What an argument holds: only what is shown is looked up, as it may be large.
+  fill(found, {columns, down, across, width, values}) {
+    for (let y = 0, cell = 0; y < found.height; y++)
+      for (let x = 0; x < found.width; x++, cell++) {
+        const n = y * found.down * found.columns + x * found.across, row = Math.floor(n / columns);
+        found.values[cell] = values[Math.floor(row / down) * width + Math.floor((n - row * columns) / across)];
+      }
+    found.by.fill(INITIAL);
   }
 
   mean({values}) {
@@ -88,13 +98,15 @@ class Contents {
   // Fill in what a picture has, each kept element for those that it stands for.
   paint(found, access, picture, who) {
     const itemsize = this.data.tensors[found.tensor][8], {columns, down, across, width, values} = picture;
+    // Of a large tensor one element of those that are shown as one is enough.
+    const steps = access[2].map((s) => (s === itemsize ? found.across : s === itemsize * found.columns ? found.down : 1));
     places(access, (place, n) => {
       const element = Math.floor(place / itemsize), row = Math.floor(element / found.columns);
       const cell = Math.floor(row / found.down) * found.width + Math.floor((element - row * found.columns) / found.across);
       const line = Math.floor(n / columns);
       found.values[cell] = values[Math.floor(line / down) * width + Math.floor((n - line * columns) / across)];
       found.by[cell] = who;
-    });
+    }, steps);
   }
 
   // Rows and columns [from, to, from, to] of a tensor that an operand lies in.
@@ -107,29 +119,28 @@ class Contents {
       box[1] = Math.max(box[1], row + 1);
       box[2] = Math.min(box[2], column);
       box[3] = Math.max(box[3], column + 1);
-    }, true);
+    }, access[1].map((n) => Math.max(n - 1, 1)));
     return box;
   }
 }
 
-// The first byte of every element of an access, in its order; or of its corners.
-function places([first, shape, strides, run, size], told, corners = false) {
+// The first byte of elements of an access, and their numbers in its order: of every `steps[d]`-th of a dimension.
+function places([first, shape, strides, run, size], told, steps = shape.map(() => 1)) {
   if (typeof first !== "number") { // rows that were chosen at run time
-    const each = run / size;
-    first.forEach((start, n) => {
-      for (let k = 0; k < each; k += corners ? Math.max(each - 1, 1) : 1) told(start + k * size, n * each + k);
-    });
+    first.forEach((start, n) => { for (let k = 0; k < run; k += size) told(start + k, (n * run + k) / size); });
     return;
   }
-  const steps = shape.map((n) => (corners ? Math.max(n - 1, 1) : 1)), index = shape.map(() => 0), last = shape.length - 1;
+  const last = shape.length - 1, index = shape.map(() => 0), weights = shape.map((_, d) => shape.slice(d + 1).reduce((a, b) => a * b, 1));
   if (shape.some((n) => !n)) return;
-  for (let place = first, n = 0, d = last; d >= 0; ) {
-    for (let k = 0; k < shape[last]; k += steps[last]) told(place + k * strides[last], n++);
+  for (let place = first, base = 0, d = last; d >= 0; ) {
+    for (let k = 0; k < shape[last]; k += steps[last]) told(place + k * strides[last], base + k);
     for (d = last - 1; d >= 0; d--) {
       index[d] += steps[d];
       place += steps[d] * strides[d];
+      base += steps[d] * weights[d];
       if (index[d] < shape[d]) break;
       place -= index[d] * strides[d];
+      base -= index[d] * weights[d];
       index[d] = 0;
     }
   }
