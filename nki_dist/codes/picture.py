@@ -26,7 +26,7 @@ from typing import Any, Final
 
 Picture = Mapping[str, Any]
 _AROUND: Final = 5  # lines of source before and after
-_ROW: Final = 84  # pixels of somebody who waits
+_LINE, _LETTERS = 21, 17  # pixels of a line of text, and what one has on a narrow screen
 _WIDE, _HIGH = 420, 260  # pixels of a tensor, at most
 
 
@@ -144,8 +144,10 @@ def _outside(p: Picture) -> str:
 def _waits(p: Picture) -> str:
     """Who waits for whom: a row for each, and an arrow from it to whom it waits for."""
     nodes, made = p["nodes"], []
+    heights = [_LINE * (len(n["name"] + n["what"]) // _LETTERS + 4) for n in nodes]
+    middles = [sum(heights[:n]) + h / 2 for n, h in enumerate(heights)]
     for a, b in p["edges"]:
-        y, end = (_ROW * n + _ROW / 2 for n in (a, b))
+        y, end = middles[a], middles[b]
         if a == b:
             y, end = y - 14, end + 14
         x = 80 - min(14 * (abs(a - b) + 1), 76)
@@ -154,14 +156,14 @@ def _waits(p: Picture) -> str:
             f"{end + 5:.0f}' /><path class=head d='M86 {end + 5:.0f} l-9 -5 v10 z' />"
         )
     rows = "".join(
-        f"<div{' class=fault' if n['fault'] else ''}><b>{_text(n['name'])}</b> {_text(n['what'])}"
+        f"<div{' class=fault' if n['fault'] else ''} style='height:{high}px'>"
+        f"<b>{_text(n['name'])}</b> {_text(n['what'])}"
         f"<br><span class=soft>{_short(n['line'])}</span></div>"
-        for n in nodes
+        for n, high in zip(nodes, heights)
     )
-    high = _ROW * len(nodes)
     return (
         f"{_sides(p.get('sides', ()))}<section><h2>Who waits for whom</h2><div class=waits>"
-        f"<svg width=90 height={high}>{''.join(made)}</svg>{rows}</div>"
+        f"<svg width=90 height={sum(heights)}>{''.join(made)}</svg>{rows}</div>"
         "<p class=soft>Marked: who is taken to be at fault.</p></section>"
     )
 
