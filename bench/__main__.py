@@ -6,13 +6,12 @@ import os
 import platform
 
 from bench import spine
+from bench.harness import show
 
 
 def main() -> None:
     print(f"{os.cpu_count()} processors, Python {platform.python_version()}, medians of 5\n")
-    print("| measurement | result | goal |\n|---|---|---|")
-    for name, result, goal in spine.rows():
-        print(f"| {name} | {result} | {goal} |", flush=True)
+    show(("measurement", "result", "goal"), spine.rows())
 
 
 if __name__ == "__main__":

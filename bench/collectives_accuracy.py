@@ -7,13 +7,14 @@ measured; beside it stands the one of figures that were fitted without the row i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import exp, log
 from typing import Final
 
 import numpy as np
 
 from bench.collectives_figures import CHOICES, NOTHING, ROWS, STATEMENTS, UNUSABLE, Row, Values
+from bench.harness import table as markdown
 
 # ---- the band -----------------------------------------------------------------------------------
 
@@ -60,48 +61,41 @@ def _number(value: float) -> str:
 
 
 def table() -> str:
-    lines = ["| figure | source | published | simulated | ratio |", "|---|---|---|---|---|"]
+    rows = []
     for row in ROWS:
-        simulated = row.simulated(NOTHING)
-        cells = (f"{_number(x)} {row.unit}" for x in (row.published, simulated))
-        lines.append(f"| {row.what} | {row.source} | {' | '.join(cells)} | {row.ratio():.2f} |")
-    return "\n".join(lines)
+        both = (f"{_number(x)} {row.unit}" for x in (row.published, row.simulated(NOTHING)))
+        rows.append((row.what, row.source, *both, f"{row.ratio():.2f}"))
+    return _table(("figure", "source", "published", "simulated", "ratio"), rows)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return "\n".join(markdown(columns, rows))
 
 
 def statements() -> str:
-    lines = ["| claim | source | here |", "|---|---|---|"]
-    for what, source, holds in STATEMENTS:
-        lines.append(f"| {what} | {source} | {'holds' if holds() else '**does not hold**'} |")
-    return "\n".join(lines)
+    said = {True: "holds", False: "**does not hold**"}
+    rows = ((what, source, said[holds()]) for what, source, holds in STATEMENTS)
+    return _table(("claim", "source", "here"), rows)
 
 
 def choices() -> str:
-    lines = ["| all-reduce | documented | chosen here |", "|---|---|---|"]
-    for what, source, asked, _ in CHOICES:
-        lines.append(f"| {what} | {source} | `{asked.algorithm()}` |")
-    return "\n".join(lines)
+    rows = ((what, source, f"`{asked.algorithm()}`") for what, source, asked, _ in CHOICES)
+    return _table(("all-reduce", "documented", "chosen here"), rows)
 
 
 def unusable() -> str:
-    lines = ["| figure | source | why not |", "|---|---|---|"]
-    return "\n".join(
-        [*lines, *(f"| {what} | {source} | {why} |" for what, source, why in UNUSABLE)]
-    )
+    return _table(("figure", "source", "why not"), UNUSABLE)
 
 
 def summary() -> str:
     here, out = [row.ratio() for row in TIMES], left_out()
-    lines = [
-        "| measured times | median off | largest | 10 % and 90 % of log(simulated / measured) |"
-    ]
-    lines.append("|---|---|---|---|")
+    rows = []
     for what, ratios in (("with all of them", here), ("each by the others", out)):
         off = [exp(abs(log(r))) - 1 for r in ratios]
         low, high = band(ratios)
-        lines.append(
-            f"| {what} | {np.median(off):.0%} | {max(off):.0%} | {low:+.2f}, {high:+.2f} |"
-        )
-    return "\n".join(lines)
+        rows.append((what, f"{np.median(off):.0%}", f"{max(off):.0%}", f"{low:+.2f}, {high:+.2f}"))
+    quantiles = "10 % and 90 % of log(simulated / measured)"
+    return _table(("measured times", "median off", "largest", quantiles), rows)
 
 
 def main() -> None:

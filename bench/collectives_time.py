@@ -10,6 +10,7 @@ from math import log2, log10
 from pathlib import Path
 from typing import Final
 
+from bench.harness import table as markdown
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.price import price_ns
 from nki_dist.collectives.question import Question, RankLayout
@@ -42,12 +43,13 @@ def time_us(nbytes: int, forced: str = "") -> tuple[str, float]:
 
 def table() -> str:
     """Size, algorithm, time and bus bandwidth, in Markdown."""
-    rows = ["| buffer per rank | algorithm | time, us | bus bandwidth, GB/s |", "|---|---|---|---|"]
+    rows = []
     for nbytes in SIZES:
         name, us = time_us(nbytes)
         bus = 2 * (RANKS - 1) / RANKS * nbytes / us / 1000
-        rows.append(f"| {_size(nbytes)} | {name} | {us:,.2f} | {bus:,.2f} |")
-    return "\n".join(rows)
+        rows.append((_size(nbytes), name, f"{us:,.2f}", f"{bus:,.2f}"))
+    columns = ("buffer per rank", "algorithm", "time, us", "bus bandwidth, GB/s")
+    return "\n".join(markdown(columns, rows))
 
 
 def _size(nbytes: int) -> str:

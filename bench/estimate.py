@@ -13,12 +13,13 @@ import argparse
 import gc
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from bench.harness import show
 
 
 def tiles(x: Any, count: int) -> Any:
@@ -101,22 +102,23 @@ def measured(kernel: Callable[..., Any], count: int) -> tuple[int, float, float]
     return profile.instructions, compiled - start, time.process_time() - compiled
 
 
+def rows(shapes: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    for name in shapes:
+        measured(SHAPES[name], 300)
+        for size in sizes:
+            n, compiling, timing = measured(SHAPES[name], size)
+            each = (f"{seconds / n * 1e6:.1f}" for seconds in (compiling, timing))
+            yield name, f"{n:,}", *each, f"{(compiling + timing) / compiling:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sizes", default="1000,10000,100000")
     parser.add_argument("--shape", nargs="*", choices=list(SHAPES), default=list(SHAPES))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # most sizes leave a tail of the output unwritten
-    print("| shape | instructions | compiling, us each | timing, us each | both / compiling |")
-    print("|---|---|---|---|---|")
-    for name in arguments.shape:
-        measured(SHAPES[name], 300)
-        for size in map(int, arguments.sizes.split(",")):
-            n, compiling, timing = measured(SHAPES[name], size)
-            each = f"{compiling / n * 1e6:.1f} | {timing / n * 1e6:.1f}"
-            print(
-                f"| {name} | {n:,} | {each} | {(compiling + timing) / compiling:.2f} |", flush=True
-            )
+    heads = ("shape", "instructions", "compiling, us each", "timing, us each", "both / compiling")
+    show(heads, rows(arguments.shape, [*map(int, arguments.sizes.split(","))]))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 import time
 import warnings
@@ -90,22 +89,27 @@ def published() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 class Clock:
-    """Adds up processor time by stage."""
+    """Adds up processor time by stage; what a stage calls of itself counts once."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._inside: set[str] = set()
 
     def watch(self, owner: Any, name: str, stage: str) -> None:
         """Time every call of a function."""
         function = getattr(owner, name)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
+            if stage in self._inside:
+                return function(*args, **kwargs)
+            self._inside.add(stage)
             start = time.process_time()
             try:
                 return function(*args, **kwargs)
             finally:
                 taken = time.process_time() - start
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + taken
+                self._inside.discard(stage)
 
         setattr(owner, name, timed)
 
@@ -159,12 +163,11 @@ def least(a: dict[str, float], b: dict[str, float]) -> dict[str, float]:
 
 def elsewhere(checkout: Path, turns: int, only: list[str]) -> Figures:
     """The figures of another checkout's package, by the launches of this file."""
-    place = {"PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--figures", "--turns", str(turns), "--only", *only]
-    done = subprocess.run(
-        command, env={**os.environ, **place}, check=True, capture_output=True, text=True
-    )
-    found: Figures = json.loads(done.stdout.splitlines()[-1])
+    from bench.harness import apart  # the other checkout runs this file, and may not have it
+
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1"}
+    words = ("--figures", "--turns", turns, "--only", *only)
+    found: Figures = apart(__file__, *words, env=environment)
     return found
 
 

@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,15 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from bench.harness import show
 
 RANKS = (2, 4, 8)
 COLUMNS = 1024  # of float32 in a row: 4 KiB
 SIZES = {4 << 10: 300, 1 << 20: 40, 64 << 20: 3}  # bytes per rank: operations in a row
 RUNS = 3
 OPERATIONS = ("all_reduce", "all_gather")
+HEADS = ("ranks", "operation", "per rank", "us", "gloo us", "faster", "share of memcpy",
+         "of the limit")  # fmt: skip
 BLOCK = 32 << 10  # elements
 STORE = 7 << 30  # bytes of the object store: 64 MiB per rank gathered on 8 ranks
 
@@ -170,8 +173,8 @@ def _limit(ranks: int, mine: Any, result: Any) -> Callable[[], Any]:
     return run
 
 
-def measure(ranks: int) -> None:
-    """Print the rows of a number of ranks."""
+def measure(ranks: int) -> Iterator[tuple[object, ...]]:
+    """The rows of a number of ranks."""
     gloo, ours = Gloo(ranks), Ours(ranks)
     largest = max(SIZES)
     for nbytes, rounds in SIZES.items():
@@ -192,11 +195,8 @@ def measure(ranks: int) -> None:
                 if operation == "all_reduce":
                     bound = f"{statistics.median(limit) / mine:.0%}"
             size = f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
-            print(
-                f"| {ranks} | {operation} | {size} | {1e6 * mine:.0f} | {1e6 * theirs:.0f} "
-                f"| {theirs / mine:.1f}x | {share} | {bound} |",
-                flush=True,
-            )
+            times = (f"{1e6 * mine:.0f}", f"{1e6 * theirs:.0f}", f"{theirs / mine:.1f}x")
+            yield ranks, operation, size, *times, share, bound
     ours.close()
     gloo.close()
 
@@ -208,12 +208,7 @@ def main(arguments: list[str]) -> None:
         print("bench.gloo compares with torch.distributed: pip install 'nki_dist[torch]' first")
         return
     os.environ.setdefault("NKI_DIST_OBJECT_STORE_BYTES", str(STORE))
-    print(
-        "| ranks | operation | per rank | us | gloo us | faster | share of memcpy | of the limit |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for ranks in map(int, arguments or RANKS):
-        measure(ranks)
+    show(HEADS, (row for ranks in map(int, arguments or RANKS) for row in measure(ranks)))
 
 
 if __name__ == "__main__":

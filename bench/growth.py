@@ -96,37 +96,45 @@ def shape_of(program: str, count: int) -> tuple[int, int]:
     return (16 * (count // 768 + 1) if program in RUN else 128 * (count // 768 + 1)), 16384
 
 
-class Clock:
-    """Processor time by stage; what a stage spends in another one counts for that one only."""
+FUNCTIONS = (
+    (compiling, "trace_core", "trace"),
+    (compiling, "check_core", "passes"),
+    (compiling, "check_launch", "passes"),
+    (group, "placed_program", "link"),
+    (group, "ready", "link"),
+    (findings, "check_races", "races"),
+    (replay, "order", "order and footprints"),
+)
 
-    def __init__(self) -> None:
+
+class Clock:
+    """Time by stage; what a stage spends in another one counts for that one only.
+
+    Args:
+        now: the seconds that have gone by; those of the processor by default.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.process_time) -> None:
         self.costs: Costs = defaultdict(float)
+        self._now = now
         self._inner = [0.0]
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        start = time.process_time()
+        start = self._now()
         self._inner.append(0.0)
         try:
             yield
         finally:
-            took = time.process_time() - start
+            took = self._now() - start
             self.costs[name] += took - self._inner.pop()
             self._inner[-1] += took
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Under it, calls of the functions that are stages count as such."""
+    def watching(self, *functions: tuple[Any, str, str]) -> Iterator[None]:
+        """Under it, calls of functions (owner, name, stage) count as stages."""
         with ExitStack() as stack:
-            for owner, name, stage in (
-                (compiling, "trace_core", "trace"),
-                (compiling, "check_core", "passes"),
-                (compiling, "check_launch", "passes"),
-                (group, "placed_program", "link"),
-                (group, "ready", "link"),
-                (findings, "check_races", "races"),
-                (replay, "order", "order and footprints"),
-            ):
+            for owner, name, stage in functions or FUNCTIONS:
                 stack.enter_context(patch.object(owner, name, self._timed(owner, name, stage)))
             yield
 

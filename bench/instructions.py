@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from bench.harness import Pair, seconds
+from bench.harness import Pair, seconds, show
 from bench.instruction_cases import Case, cases
 from nki_dist import arch, dtypes
 from nki_dist.compiler.compile import compile_kernel
@@ -143,10 +143,11 @@ def rows(wanted: frozenset[str] = frozenset()) -> Iterator[tuple[str, Pair, str]
 
 
 def main() -> None:
-    print("| instruction | us | NumPy us | ratio | |\n|---|---|---|---|---|")
-    for name, pair, remark in rows(frozenset(sys.argv[1:])):
-        times = f"{1e6 * pair.ours:.1f} | {1e6 * pair.theirs:.1f} | {pair.ratio:.2f}"
-        print(f"| {name} | {times} | {remark} |", flush=True)
+    found = rows(frozenset(sys.argv[1:]))
+    show(
+        ("instruction", "us", "NumPy us", "ratio", ""),
+        ((name, *pair.cells(1e6, 1), remark) for name, pair, remark in found),
+    )
 
 
 if __name__ == "__main__":

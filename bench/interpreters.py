@@ -26,6 +26,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import nki_dist as nki
+from bench.harness import show
 from nki_dist import compat
 from nki_dist.launcher.session import CompileCache, session
 
@@ -115,6 +116,17 @@ def measure(case: Case, trace: Callable[..., Any]) -> tuple[float, float, float,
     return tuple(np.min(turns, axis=0))
 
 
+def row(case: Case, trace: Callable[..., Any]) -> tuple[str, ...]:
+    first, ours, bare, traced = measure(case, trace)
+    return (
+        f"{case.file} {', '.join('x'.join(map(str, x.shape)) for x in case.inputs)}",
+        f"{1e3 * first:.1f} ms ({first / bare:.2f})",
+        f"{1e3 * ours:.1f} ms ({ours / bare:.2f})",
+        f"{1e3 * bare:.1f} ms",
+        f"{1e3 * traced:.0f} ms ({traced / ours:.1f}x a launch)",
+    )
+
+
 def processor_seconds(side: Callable[[], object]) -> float:
     """What a call takes of the processor."""
     start = time.process_time()
@@ -130,18 +142,9 @@ def main() -> None:
     compat.install()
     import triton_viz
 
-    print("| kernel | first launch (of bare) | launch | triton-viz, bare | with its tracer |")
-    print("|---|---|---|---|---|")
+    heads = ("kernel", "first launch (of bare)", "launch", "triton-viz, bare", "with its tracer")
     with threadpool_limits(1):
-        for case in cases(np.random.default_rng(0)):
-            first, ours, bare, traced = measure(case, triton_viz.trace)
-            shapes = ", ".join("x".join(map(str, x.shape)) for x in case.inputs)
-            print(
-                f"| {case.file} {shapes} | {1e3 * first:.1f} ms ({first / bare:.2f}) "
-                f"| {1e3 * ours:.1f} ms ({ours / bare:.2f}) | {1e3 * bare:.1f} ms "
-                f"| {1e3 * traced:.0f} ms ({traced / ours:.1f}x a launch) |",
-                flush=True,
-            )
+        show(heads, (row(case, triton_viz.trace) for case in cases(np.random.default_rng(0))))
 
 
 if __name__ == "__main__":

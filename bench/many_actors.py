@@ -16,6 +16,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from bench.harness import show
 
 WAYS = ("alone", "all_reduce", "all_to_all")
 
@@ -34,8 +35,8 @@ def exchanged(x, group, way):
     return out
 
 
-def measured(way: str, ranks: int) -> tuple[float, float, float]:
-    """Seconds until the actors are up, of the first launch and of the second."""
+def measured(ranks: int, way: str) -> tuple[object, ...]:
+    """Seconds until the actors are up, of the first launch and of the second, as a row."""
     x = np.arange(4 * ranks, dtype=np.float32).reshape(ranks, 4)
     group = ncc.ReplicaGroup([list(range(ranks))])
     times = [time.perf_counter()]
@@ -48,7 +49,7 @@ def measured(way: str, ranks: int) -> tuple[float, float, float]:
         right = {"alone": x, "all_reduce": x * ranks, "all_to_all": np.repeat(x[[rank]], ranks, 0)}
         assert np.array_equal(out, right[way]), (way, rank)
     up, first, second = np.diff(times)
-    return up, first, second
+    return ranks, way, f"{up:.1f}", f"{first:.2f}", f"{second:.3f}"
 
 
 def main() -> None:
@@ -56,11 +57,9 @@ def main() -> None:
     parser.add_argument("ranks", type=int, nargs="*", default=[8, 16, 32])
     with nki.World() as world:
         world.start()  # Ray
-        print("| ranks | | actors up | first launch | second |\n|---|---|---|---|---|")
-        for ranks in parser.parse_args().ranks:
-            for way in WAYS:
-                up, first, second = measured(way, ranks)
-                print(f"| {ranks} | {way} | {up:.1f} | {first:.2f} | {second:.3f} |", flush=True)
+        sizes = parser.parse_args().ranks
+        heads = ("ranks", "", "actors up", "first launch", "second")
+        show(heads, (measured(ranks, way) for ranks in sizes for way in WAYS))
 
 
 if __name__ == "__main__":

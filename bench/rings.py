@@ -17,7 +17,6 @@ import importlib
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from bench.growth import Clock
+from bench.harness import show
 from nki_dist import compat
 from nki_dist.launcher.session import session
 from nki_dist.runtime.group import CoreGroup
@@ -65,34 +66,6 @@ def library(ranks: int) -> tuple[Any, tuple[Any, ...]]:
     return module.fine_grained_allgather, (ranks, 1, False)
 
 
-class Stages:
-    """Seconds spent in methods, while it is entered."""
-
-    def __init__(self, **methods: tuple[type, str]) -> None:
-        self._methods = methods
-        self.seconds: Counter[str] = Counter()
-
-    def __enter__(self) -> Stages:
-        self._kept = {stage: getattr(*where) for stage, where in self._methods.items()}
-        for stage, (owner, name) in self._methods.items():
-            setattr(owner, name, self._timed(stage, self._kept[stage]))
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for stage, (owner, name) in self._methods.items():
-            setattr(owner, name, self._kept[stage])
-
-    def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            before = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.seconds[stage] += time.perf_counter() - before
-
-        return timed
-
-
 def measure(
     kernel_of: Callable[[int], tuple[Any, tuple[Any, ...]]], ranks: int
 ) -> dict[str, float]:
@@ -113,9 +86,10 @@ def measure(
     lnc = 1 if kernel is ring else 2
     with nki.World.trn2_ultraserver(ranks=ranks, lnc=lnc, host="inprocess") as world:
         timed("trace and passes", lambda: world.compile(kernel, given, *rest))
-        with Stages(link=(CoreGroup, "_link"), run=(Scheduler, "run")) as stages:
+        clock = Clock(time.perf_counter)
+        with clock.watching((CoreGroup, "_link", "link"), (Scheduler, "run", "run")):
             outs = timed("first launch", lambda: world.run(kernel, given, *rest))
-        found.update(stages.seconds)
+        found.update(clock.costs)
         timed("next launch", lambda: world.run(kernel, given, *rest))
         report = timed("dry run", lambda: world.dry_run(kernel, given, *rest))
     gathered = sorted(x.tobytes() for x in xs)
@@ -127,15 +101,16 @@ def measure(
 def table(name: str, kernel_of: Callable[[int], tuple[Any, tuple[Any, ...]]]) -> None:
     turns = [{n: measure(kernel_of, n) for n in SIZES} for _ in range(TURNS)]
     least = {n: {key: min(t[n][key] for t in turns) for key in turns[0][n]} for n in SIZES}
-    print(f"\n{name}\n\n| ranks | steps of all cores | {' | '.join(COLUMNS)} | per step |")
-    print("|---" * (len(COLUMNS) + 3) + "|")
+    rows = []
     for n, row in least.items():
-        cells = " | ".join(f"{1e3 * row[c]:.0f} ms" for c in COLUMNS)
+        cells = (f"{1e3 * row[c]:.0f} ms" for c in COLUMNS)
         each = f"{1e6 * row['first launch'] / row['steps']:.1f} us"
-        print(f"| {n} | {row['steps']:,.0f} | {cells} | {each} |")
+        rows.append((n, f"{row['steps']:,.0f}", *cells, each))
     last, first = least[SIZES[-1]], least[SIZES[0]]
-    ratios = " | ".join(f"{last[c] / first[c]:.1f} x" for c in COLUMNS)
-    print(f"| {SIZES[-1]} to {SIZES[0]} | {last['steps'] / first['steps']:.1f} x | {ratios} | |")
+    ratios = (f"{last[c] / first[c]:.1f} x" for c in ("steps", *COLUMNS))
+    rows.append((f"{SIZES[-1]} to {SIZES[0]}", *ratios, ""))
+    print(f"\n{name}\n")
+    show(("ranks", "steps of all cores", *COLUMNS, "per step"), rows)
 
 
 def main() -> None:

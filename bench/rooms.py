@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -93,13 +92,11 @@ def seconds(launches: int = 1000) -> float:
 def against(checkout: Path, runs: int = 5) -> list[tuple[float, float]]:
     """Microseconds here and with the package of another checkout, in processes that take turns."""
 
+    from bench.harness import apart  # the other checkout runs this file, and may not have it
+
     def measured(package: Path) -> float:
-        place = {"PYTHONPATH": str(package), "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--seconds"]
-        done = subprocess.run(
-            command, env={**os.environ, **place}, check=True, capture_output=True, text=True
-        )
-        return float(done.stdout) * 1e6
+        environment = {**os.environ, "PYTHONPATH": str(package), "OPENBLAS_NUM_THREADS": "1"}
+        return float(apart(__file__, "--seconds", env=environment)) * 1e6
 
     return [(measured(Path(PACKAGE).parent), measured(checkout)) for _ in range(runs)]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from typing import Any
@@ -23,7 +22,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from bench.harness import seconds
+from bench.harness import apart, seconds, show
 
 SIZES = (256, 1024, 4096, 16384)
 WIDTH, STAGES = 64, 4  # ranks of an instance, instances of an UltraServer
@@ -97,12 +96,8 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--one"]:
         print(json.dumps(measure(int(arguments[1]))))
         return
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
-    for ranks in map(int, arguments or SIZES):
-        command = [sys.executable, "-W", "ignore", "-m", "bench.scale", "--one", str(ranks)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        row = json.loads(done.stdout.splitlines()[-1])
-        print("| " + " | ".join(row[c] for c in COLUMNS) + " |", flush=True)
+    rows = (apart("-m", "bench.scale", "--one", ranks) for ranks in arguments or SIZES)
+    show(COLUMNS, ([row[c] for c in COLUMNS] for row in rows))
 
 
 if __name__ == "__main__":

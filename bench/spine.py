@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +13,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from bench.flash import flash_rows
-from bench.harness import RUNS, example, in_turn, median, seconds
+from bench.harness import RUNS, apart, example, in_turn, median, seconds
 from bench.plain import plain_processes
 
 Row = tuple[str, str, str]
@@ -170,12 +168,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 def memory() -> Row:
     """Peak memory of a process that compiles, encodes, links and runs 100,000 instructions."""
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY_PROGRAM], capture_output=True, text=True, check=True
-    )
+    taken = apart("-c", MEMORY_PROGRAM)
     return (
         "100,000 instructions compiled, linked and run: peak memory of the process",
-        f"{float(done.stdout):.2f} GiB ({time.perf_counter() - start:.0f} s in all)",
+        f"{taken:.2f} GiB ({time.perf_counter() - start:.0f} s in all)",
         "< 2 GB",
     )
 

@@ -10,13 +10,11 @@ is gone.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 from statistics import median
 
+from bench.harness import apart, show
 from tests.pages import ROOT, blocks, runnable
 
 MEASURED = """
@@ -42,14 +40,7 @@ def kernel() -> str:
 def once(host: str) -> list[float]:
     """Seconds of importing, of the first launch, of later ones, and of the end."""
     environment = os.environ | {"NKI_DIST_HOST": host, "NKI_DIST_CLUSTER": "off"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MEASURED.format(kernel=kernel())],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    *seconds, last = json.loads(done.stdout.splitlines()[-1])
+    *seconds, last = apart("-c", MEASURED.format(kernel=kernel()), env=environment)
     return [*seconds, time.time() - last]
 
 
@@ -57,11 +48,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--turns", type=int, default=5, help="processes on each host")
     turns = parser.parse_args().turns
-    print("| | import | first launch | each after it | end |\n|---|---|---|---|---|")
-    for name, host in (("in this process", "inprocess"), ("on actors", "ray")):
-        taken = zip(*(once(host) for _ in range(turns)), strict=True)
-        imported, first, later, end = map(median, taken)
-        print(f"| {name} | {imported:.2f} s | {first:.2f} s | {1e3 * later:.1f} ms | {end:.2f} s |")
+    heads = ("", "import", "first launch", "each after it", "end")
+    hosts = (("in this process", "inprocess"), ("on actors", "ray"))
+    show(heads, (row(name, host, turns) for name, host in hosts))
+
+
+def row(name: str, host: str, turns: int) -> tuple[str, ...]:
+    taken = zip(*(once(host) for _ in range(turns)), strict=True)
+    imported, first, later, end = map(median, taken)
+    return name, f"{imported:.2f} s", f"{first:.2f} s", f"{1e3 * later:.1f} ms", f"{end:.2f} s"
 
 
 if __name__ == "__main__":

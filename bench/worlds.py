@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -30,7 +29,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from bench.harness import example
+from bench.harness import apart, example, show
 from bench.stages import Stages, family
 from nki_dist.core_actor.ray_session import ensure_ray
 
@@ -213,28 +212,19 @@ def plain_ray(actors: int) -> dict[str, str]:
 PARTS = {"--one": measure, "--memory": watch, "--tell": tell, "--plain": plain_ray}
 
 
-def _apart(part: str, number: int) -> dict[str, str]:
-    """What a part gives in a Python process of its own."""
-    command = [sys.executable, "-m", "bench.worlds", part, str(number)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    *shown, row = done.stdout.splitlines()
-    if shown:
-        print("\n".join(shown), flush=True)
-    return dict(json.loads(row))
-
-
 def main(arguments: list[str]) -> None:
     if arguments[:1] and arguments[0] in PARTS:
         print(json.dumps(PARTS[arguments[0]](int(arguments[1]))))
         return
     if arguments[:1] == ["--stages"]:
-        actors = _apart("--tell", int(arguments[1]))["actors"]
-        _apart("--plain", int(actors))
+        actors = apart("-m", "bench.worlds", "--tell", arguments[1])["actors"]
+        apart("-m", "bench.worlds", "--plain", actors)
         return
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
-    for ranks in map(int, arguments or SIZES):
-        row = _apart("--one", ranks) | _apart("--memory", ranks)
-        print("| " + " | ".join(row[c] for c in COLUMNS) + " |", flush=True)
+    parts = (
+        apart("-m", "bench.worlds", "--one", ranks) | apart("-m", "bench.worlds", "--memory", ranks)
+        for ranks in arguments or SIZES
+    )
+    show(COLUMNS, ([row[c] for c in COLUMNS] for row in parts))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nki_dist.launcher.autotune import Autotuned, autotune
     from nki_dist.launcher.benchmarking import benchmark
     from nki_dist.launcher.binding import PerRank, per_rank
+    from nki_dist.launcher.device_tensor import DeviceTensor
     from nki_dist.launcher.kernel import (
         Kernel,
         debug,
@@ -47,6 +48,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Autotuned",
     "Checks",
+    "DeviceTensor",
     "Drift",
     "DryRun",
     "Kernel",
@@ -78,6 +80,7 @@ _PLACES: Mapping[str, str] = MappingProxyType(
     {
         "Autotuned": "launcher.autotune",
         "Checks": "checks",
+        "DeviceTensor": "launcher.device_tensor",
         "Drift": "insight.drift",
         "DryRun": "runtime.dry_report",
         "Kernel": "launcher.kernel",

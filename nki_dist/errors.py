@@ -254,6 +254,12 @@ class RetryWarning(NkiWarning):
     default_code = "launch-again"
 
 
+class UnseenErrorWarning(NkiWarning):
+    """A launch in a row failed, and its world was closed before anybody asked for a value."""
+
+    default_code = "error-unseen"
+
+
 class ClusterWarning(NkiWarning):
     """A kept Ray (`nki-dist cluster`) is there, and this program can't use it."""
 
@@ -378,6 +384,12 @@ class LaunchError(NkiError):
     """A launch can't be made as asked (grid, world, host, arguments)."""
 
     default_code = "launch"
+
+
+class TensorSizeError(LaunchError, ValueError):
+    """What is written to a DeviceTensor has another shape or dtype (AWS's is a ValueError)."""
+
+    default_code = "tensor-size"
 
 
 class ProgramFormatError(NkiError):

@@ -153,10 +153,10 @@ def test_derivatives_next_to_their_zeros():
         assert ulps(call(ACTIVATIONS[name], x), REFERENCES[name][0](x.astype(np.float64))) <= 0.51
 
 
-@pytest.mark.parametrize("name", sorted(n for n, a in ACTIVATIONS.items() if a.derivative_of))
+@pytest.mark.parametrize("name", sorted(n for n in ACTIVATIONS if n.endswith("_dx")))
 def test_derivative_is_the_slope_of_its_function(name):
     x = np.linspace(-6, 6, 4001)
-    function = REFERENCES[ACTIVATIONS[name].derivative_of][0]
+    function = REFERENCES[name.removesuffix("_dx")][0]
     slope = (function(x + 1e-5) - function(x - 1e-5)) / 2e-5
     np.testing.assert_allclose(call(ACTIVATIONS[name], x), slope, atol=2e-6)
 

@@ -33,7 +33,8 @@ LAYERS = (
     {"arch", "dtypes"},
     {"ops"},  # what instructions do, as data
     {"program", "topology", "frameworks"},
-    {"isa", "language"},
+    {"isa"},
+    {"language"},
     {"compiler", "timing", "report"},  # a profile writes its page, which is made of its timeline
     {"cachekey"},
     {"collectives"},

@@ -12,8 +12,8 @@ import pytest
 
 import nki_dist
 from nki_dist.cli import main
-from nki_dist.cli._calls import Limits
-from nki_dist.cli._tools import Tools
+from nki_dist.cli.mcp.calls import Limits
+from nki_dist.cli.mcp.tools import Tools
 
 anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")

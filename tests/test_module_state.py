@@ -42,12 +42,12 @@ DECLARATIONS = {
     "nki_dist.isa.operands.*": "roles of parameters",
     "nki_dist.ops.function.Function": "what a function reads and writes",
     "nki_dist.arch.facts.FrozenMap": "a read-only mapping",
-    "nki_dist.compat.typing._Annotation": "a name for annotations",
     "nki_dist.launcher.kernel.Kernel": "a function with launch options, fixed when it is made",
     "nki_dist.compat.beta1.launch.Beta1Kernel": "the same",
     "_pytest.stash.StashKey": "a key of pytest's own storage",
     "_pytest.fixtures.FixtureFunctionDefinition": "a declaration to pytest",
     "nki_dist.core_actor.actor.ActorClass(NeuronCore)": "Ray's handle of the actor class",
+    "nki_dist.hbm.node_regions.ActorClass(RegionAgent)": "Ray's handle of the actor class",
     "nki_dist.hbm.stacks.ActorClass(StackAgent)": "Ray's handle of the actor class",
 }
 
@@ -65,6 +65,7 @@ PROCESS_WIDE = {
     "nki_dist.core_actor.slow_start.slow_starts": "what Ray prints in this process",
     "nki_dist.launcher.idle.idlers": "one thread looks at all worlds that may idle",
     "nki_dist.launcher.session.in_task": "a process of Ray's is one from its start to its end",
+    "nki_dist.compat.spike.get_spike_singleton": "AWS's runtime, too, is one in a process",
     "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
 }
 

@@ -37,6 +37,7 @@ BEYOND = {
         "PerRank": "the type of what per_rank returns",
         "Record": "what nki.record returns",
         "Run": "what world.run(profile=True) returns",
+        "DeviceTensor": "a tensor that stays in HBM between launches",
         "TensorSpec": "a shape and a dtype in place of an array, in dry runs and estimates",
         "World": "ranks: many logical cores in one launch",
         "autotune": "chooses compile-time arguments by simulated time",

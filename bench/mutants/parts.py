@@ -24,8 +24,9 @@ def within(at: Place, spans: list[Span]) -> bool:
 def _parts(tree: ast.Module, part: str) -> list[ast.AST]:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     if part == DECLARATIONS:
-        decorators = [d for f in functions for d in f.decorator_list if _is(d, "instruction")]
-        return _with_named(tree, decorators)
+        declared = [(f, d) for f in functions for d in f.decorator_list if _is(d, "instruction")]
+        roles = [role for f, _ in declared for role in f.args.defaults]
+        return _with_named(tree, [*roles, *(d for _, d in declared)])
     if part == COSTS:
         costs = [f for f in functions if any(_is(d, "cost") for d in f.decorator_list)]
         return _with_named(tree, costs)

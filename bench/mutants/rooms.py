@@ -20,7 +20,8 @@ class Room(NamedTuple):
 
     Attributes:
         files: patterns of paths, from the root.
-        part: of the files: everything, what `@instruction(...)` reads, or what `@x.cost` calls.
+        part: of the files: everything, what `@instruction(...)` and roles read, or what `@x.cost`
+            calls.
         tests: paths from the root, for all files.
         own: how tests name a file's subject, {} for its stem or a public function of it.
         among: patterns of test files that are run before `tests` if they name the subject.

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bench.harness import table as markdown
+
 # Of an offline simulation or a forecast, in the same records.
 NOT_OF_A_DEVICE: Final = (
     "offline",
@@ -57,11 +59,12 @@ def of_devices(checkout: Path) -> dict[str, float]:
 def table(rows: list[dict[str, Any]], checkout: Path) -> str:
     """Markdown of the kernels that have both errors."""
     devices = of_devices(checkout)
-    lines = ["| kernel | on trn2 | here | left over | equal bits here |", "|---|---|---|---|---|"]
+    found = []
     for row in sorted(rows, key=lambda row: row["test"]):
         if row["test"] in devices and "error" in row:
             theirs, ours = devices[row["test"]], row["error"]
             left = math.sqrt(max(theirs**2 - ours**2, 0.0))
-            cells = (row["test"], f"{theirs:.3e}", f"{ours:.3e}", f"{left:.1e}")
-            lines.append(f"| {' | '.join(cells)} | {100 * row['equal']:.1f} % |")
-    return "\n".join(lines)
+            figures = (f"{theirs:.3e}", f"{ours:.3e}", f"{left:.1e}")
+            found.append((row["test"], *figures, f"{100 * row['equal']:.1f} %"))
+    columns = ("kernel", "on trn2", "here", "left over", "equal bits here")
+    return "\n".join(markdown(columns, found))

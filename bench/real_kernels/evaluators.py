@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench.harness import table as markdown
 from bench.real_kernels import tracing
 
 LIMITS = {"mamba": 3e-5}
@@ -236,11 +237,9 @@ def table(files: Iterable[Path]) -> str:
         counts.setdefault(group, Counter())[row["outcome"]] += 1
         if row["outcome"] != "right":
             others.append(f"- {row['test']}: {row['outcome']}, {row['reason']}")
-    lines = ["| | " + " | ".join(OUTCOMES) + " |", "|---|" + "---|" * len(OUTCOMES)]
-    total: Counter[str] = sum(counts.values(), Counter())
-    for group, count in [*counts.items(), ("all", total)]:
-        lines.append(f"| {group} | " + " | ".join(str(count[o]) for o in OUTCOMES) + " |")
-    return "\n".join([*lines, "", *others])
+    counts["all"] = sum(counts.values(), Counter())
+    cells = ([group, *(count[o] for o in OUTCOMES)] for group, count in counts.items())
+    return "\n".join([*markdown(("", *OUTCOMES), cells), "", *others])
 
 
 if __name__ == "__main__":

@@ -146,6 +146,14 @@ _FABRIC: Final = FrozenMap(
             "ROWS: kernels on both cores of a pair, against the same on one; no figure exists",
         ),
         "kernel_end_ns": fitted(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
+        "launch_gap_ns": published(
+            0, "ASYNC: executions that are queued show no idle time between them"
+        ),
+        "launch_gap_most_ns": derived(
+            20_000,
+            "ASYNC: an execution of 5.18 ms takes 5.20 ms in all when it is queued; both rounded, "
+            "and nobody publishes how fast a host can queue short kernels",
+        ),
     }
 )
 

@@ -34,6 +34,7 @@ DOCUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("NCT", "tools/neuron-sys-tools/nccom-test.rst, figures of its examples"),
     ("LS", "tools/neuron-sys-tools/neuron-ls.rst"),
     ("LAYOUT", "neuron-runtime/explore/runtime-performance-tips.rst"),
+    ("ASYNC", "vllm-neuron/docs/design/framework/async_execution.md"),
     ("EXP", "tools/neuron-explorer/*.rst"),
     ("PROFILE", "figures of profiles in the AWS guides, read by eye"),
     ("NKL", "source of nki-library"),

@@ -158,6 +158,8 @@ class Fabric:
     kernel_start_ns: float
     kernel_end_ns: float
     kernel_pair_ns: float  # more around a kernel whose rank has two cores
+    launch_gap_ns: float  # between the end of a launch and the start of the next, if it is queued
+    launch_gap_most_ns: float  # what that may be
 
 
 @dataclass(frozen=True)

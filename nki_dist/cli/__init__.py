@@ -2,7 +2,8 @@
 
 A subcommand is a module of this package with a function `register(subparsers)`, which adds its
 parser and sets `run` to a function from parsed arguments to an exit status. Modules are found by
-looking, so a new subcommand is a new file.
+looking, so a new subcommand is a new file, or a folder if it has parts. The folder `shared` is no
+command: it has what several of them use.
 
 Exit status: 0 done, 1 an error of ours (or what a subcommand says), 2 wrong usage, 130 interrupted.
 """
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"nki_dist {_version()}")
     subparsers = top.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for found in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-        if not found.name.startswith("_"):
+        if found.name != "shared":
             importlib.import_module(f"{__name__}.{found.name}").register(subparsers)
     return top
 
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         if getattr(arguments, "answers", False) and argv is None and hasattr(signal, "sigwaitinfo"):
-            from nki_dist.cli._child import carried_out  # needs what macOS and Windows haven't
+            from nki_dist.cli.shared.child import (
+                carried_out,  # needs what macOS and Windows haven't
+            )
 
             return carried_out(lambda: _run(arguments))
         return _run(arguments)

@@ -1,8 +1,21 @@
 """`nki-dist bench`: simulated and host time of the kernels that a program launches.
 
-Host times are measured here and nowhere else in the package: they say how long the simulator takes
-on this machine, and nothing about a device.
+Run a program as `nki-dist run` does, then print a line for each kernel it launched: how often, its
+instructions, its simulated time, and how long a launch takes on this machine. Simulated time is the
+same on every machine and needs no repetition. Host time is the median of N launches that are
+already compiled, with the inputs of the program's first one; copying inputs in is part of it,
+compiling and copying results out isn't. Repetitions print nothing and change none of the program's
+arrays.
+
+[options]
+
+examples:
+  nki-dist bench softmax.py
+  nki-dist bench --host inprocess --repeat 50 softmax.py
 """
+
+# Host times are measured here and nowhere else in the package: they say how long the simulator
+# takes on this machine, and nothing about a device.
 
 from __future__ import annotations
 
@@ -11,43 +24,25 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from nki_dist.cli import run as program
-from nki_dist.errors import LaunchError
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
-_DESCRIPTION: Final = """\
-Run a program as `nki-dist run` does, then print a line for each kernel it launched: how often, its
-instructions, its simulated time, and how long a launch takes on this machine. Simulated time is the
-same on every machine and needs no repetition. Host time is the median of N launches that are
-already compiled, with the inputs of the program's first one; copying inputs in is part of it,
-compiling and copying results out isn't. Repetitions print nothing and change none of the program's
-arrays."""
-
-_EPILOG: Final = """\
-examples:
-  nki-dist bench softmax.py
-  nki-dist bench --host inprocess --repeat 50 softmax.py"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "bench",
-        help="show simulated and host time of a program's kernels",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "bench", "show simulated and host time of a program's kernels", __doc__, run
     )
     parser.add_argument(
         "--repeat", type=int, default=5, metavar="N", help="launches to measure (default 5)"
     )
     program.add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _silent(core: int, prefix: str, array: np.ndarray) -> None:
@@ -86,9 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     if arguments.repeat < 1:
-        raise LaunchError(
-            f"--repeat {arguments.repeat}; must be a positive number", code="command-option"
-        )
+        raise refused(f"--repeat {arguments.repeat}; must be a positive number")
     if status := program.unreadable(arguments):
         return status
     session().observer = stopwatch = Stopwatch(arguments.repeat)

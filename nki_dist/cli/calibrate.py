@@ -1,4 +1,22 @@
-"""`nki-dist calibrate`: figures of a machine, from times that were measured on it."""
+"""`nki-dist calibrate`: figures of a machine, from times that were measured on it.
+
+Fit the figures that differ between machines (launch overhead, DMA rate, DMA latency, semaphore) to
+times that you measured, and write them to a file. Worlds take it as nki.World(arch=FILE); programs,
+kernels and estimates by NKI_DIST_ARCH=FILE.
+
+MEASURED is a CSV file with a line for each program and these columns:
+  program      a script as for nki-dist rank, relative to the CSV file's folder
+  measured_us  what a device profiler shows for all its launches together, in microseconds
+  platform     trn1, trn2 or trn3; may be left out, as in nki-dist run
+  lnc          cores of kernels without a grid; may be left out
+At least {least} rows of a platform are needed. Programs are timed without running their kernels.
+
+[options]
+
+examples:
+  nki-dist calibrate measured.csv --output ours.json
+  NKI_DIST_ARCH=ours.json nki-dist rank variants/*.py
+"""
 
 from __future__ import annotations
 
@@ -18,7 +36,8 @@ from nki_dist import arch
 from nki_dist.arch import Arch
 from nki_dist.arch.measured import FIGURES, VARIABLE, scaled, write
 from nki_dist.cli import rank
-from nki_dist.cli._programs import Task
+from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.programs import Task
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.calibrating import LIMIT, Fit, fit
@@ -29,31 +48,15 @@ LEAST: Final = 2 * len(FIGURES)
 """Rows of a platform: with fewer, figures would be fitted to the model's other errors."""
 COLUMNS: Final = ("program", "measured_us", "platform", "lnc")
 
-_DESCRIPTION: Final = f"""\
-Fit the figures that differ between machines (launch overhead, DMA rate, DMA latency, semaphore) to
-times that you measured, and write them to a file. Worlds take it as nki.World(arch=FILE); programs,
-kernels and estimates by {VARIABLE}=FILE.
-
-MEASURED is a CSV file with a line for each program and these columns:
-  program      a script as for nki-dist rank, relative to the CSV file's folder
-  measured_us  what a device profiler shows for all its launches together, in microseconds
-  platform     trn1, trn2 or trn3; may be left out, as in nki-dist run
-  lnc          cores of kernels without a grid; may be left out
-At least {LEAST} rows of a platform are needed. Programs are timed without running their kernels."""
-
-_EPILOG: Final = """\
-examples:
-  nki-dist calibrate measured.csv --output ours.json
-  NKI_DIST_ARCH=ours.json nki-dist rank variants/*.py"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "calibrate",
-        help="fit a machine's figures to times measured on it",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "fit a machine's figures to times measured on it",
+        __doc__,
+        run,
+        least=LEAST,
     )
     parser.add_argument(
         "--output",
@@ -64,7 +67,6 @@ def register(subparsers: Any) -> None:
     )
     rank.add_options(parser)
     parser.add_argument("measured", metavar="MEASURED", help="a CSV file")
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,22 @@
-"""`nki-dist check`: what is wrong with a program's kernels, without running them."""
+"""`nki-dist check`: what is wrong with a program's kernels, without running them.
+
+Run a program as `nki-dist run` does, but only trace, check and dry-run its kernels: no arithmetic,
+no simulated cores. The program gets results of the right shapes and dtypes that hold zeros, and
+goes on after a kernel with mistakes. Then report every kernel with its errors and warnings.
+
+Exit status: 0 if no kernel is wrong, 1 if one is or the program fails by itself, 2 for wrong
+usage.
+
+[options]
+
+With --json, before PROGRAM or right after it, stdout holds the report and nothing else; what the
+program prints goes to stderr. docs/checking.md describes the report and what a check can't see.
+
+examples:
+  nki-dist check matmul.py
+  nki-dist check --json --platform trn3 train.py --steps 1
+  nki-dist check --strict -m package.module
+"""
 
 from __future__ import annotations
 
@@ -13,6 +31,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, Final
 
 from nki_dist.cli import run as program
+from nki_dist.cli.shared.command import add_command
 from nki_dist.errors import Diagnostic, LaunchError, split_location
 from nki_dist.launcher.checking import Checked, Checker
 from nki_dist.launcher.session import session
@@ -22,31 +41,10 @@ from nki_dist.launcher.tracebacks import raised_at
 VERSION: Final = 1
 """Of the JSON report; fields may be added to it, others don't change."""
 
-_DESCRIPTION: Final = """\
-Run a program as `nki-dist run` does, but only trace, check and dry-run its kernels: no arithmetic,
-no simulated cores. The program gets results of the right shapes and dtypes that hold zeros, and
-goes on after a kernel with mistakes. Then report every kernel with its errors and warnings.
-
-Exit status: 0 if no kernel is wrong, 1 if one is or the program fails by itself, 2 for wrong
-usage."""
-
-_EPILOG: Final = """\
-With --json, before PROGRAM or right after it, stdout holds the report and nothing else; what the
-program prints goes to stderr. docs/checking.md describes the report and what a check can't see.
-
-examples:
-  nki-dist check matmul.py
-  nki-dist check --json --platform trn3 train.py --steps 1
-  nki-dist check --strict -m package.module"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "check",
-        help="report mistakes of a program's kernels without running them",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "check", "report mistakes of a program's kernels without running them", __doc__
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(

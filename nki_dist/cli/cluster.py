@@ -1,4 +1,11 @@
-"""`nki-dist cluster`: a Ray with waiting actors, kept between programs of this machine."""
+"""`nki-dist cluster`: a Ray with waiting actors, kept between programs of this machine.
+
+Keep a local Ray with waiting NeuronCore actors between programs, so that the first launch of each
+needn't start them. Programs of the same user on this machine find it by themselves, unless they
+name a cluster (RAY_ADDRESS, address=), call ray.init, or run with NKI_DIST_CLUSTER=off. It is for
+programs of the same versions of everything; others say so in a warning, and start their own Ray.
+It ends after some time without a program. docs/clusters.md has the rest.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +16,16 @@ import os
 import time
 from typing import Any, Final
 
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 
 STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
 ACTORS: Final = 4  # two launches on two cores
 IDLE: Final = 1800.0
 
-_DESCRIPTION: Final = """\
-Keep a local Ray with waiting NeuronCore actors between programs, so that the first launch of each
-needn't start them. Programs of the same user on this machine find it by themselves, unless they
-name a cluster (RAY_ADDRESS, address=), call ray.init, or run with NKI_DIST_CLUSTER=off. It is for
-programs of the same versions of everything; others say so in a warning, and start their own Ray.
-It ends after some time without a program. docs/clusters.md has the rest."""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "cluster",
-        help="keep Ray and actors between programs",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(subparsers, "cluster", "keep Ray and actors between programs", __doc__)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     start = actions.add_parser("start", help="start it, and return when its actors wait")
     start.add_argument(
@@ -59,10 +55,10 @@ def _start(arguments: argparse.Namespace) -> int:
 
     for name, value, least in (("actors", arguments.actors, 1), ("idle", arguments.idle, 1.0)):
         if not math.isfinite(value) or value < least:
-            raise LaunchError(
+            raise refused(
                 f"--{name} {value:g}; must be at least {least:g}",
-                code="command-option",
-                numbers={"got": value, "least": least},
+                got=value,
+                least=least,
             )
     store = os.environ.get(STORE_VARIABLE)
     if store is not None and not store.isdigit():

@@ -1,19 +1,5 @@
-"""`nki-dist disasm`: a compiled kernel as text."""
+"""`nki-dist disasm`: a compiled kernel as text.
 
-from __future__ import annotations
-
-import argparse
-from typing import Any, Final
-
-from nki_dist import arch
-from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.disasm import listing
-from nki_dist.errors import LaunchError
-from nki_dist.linking.link import link
-from nki_dist.linking.passes import left_out
-from nki_dist.linking.printing import listing as linked_listing
-
-_DESCRIPTION: Final = """\
 Show the programs of a compiled kernel: for each core its tensors (memory, shape, dtype, address,
 first and last instruction that uses them) and one line per instruction (number, engine, opcode,
 operands as name=tensor[pattern]:dtype, attributes that aren't the default, kernel line).
@@ -24,23 +10,32 @@ dtype), and for each instruction its number, title, kind and where the kind's op
 Passes that NKI_DIST_LINK_WITHOUT names are left out.
 
 FILE is what kernel.compile(...).save(FILE) wrote. It is checked while it is read, and
-nothing in it is executed."""
+nothing in it is executed.
 
-_EPILOG: Final = """\
+[options]
+
 examples:
   nki-dist disasm add.nki-dist
   nki-dist disasm add.nki-dist --core 1 --source
-  nki-dist disasm add.nki-dist --linked"""
+  nki-dist disasm add.nki-dist --linked
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nki_dist import arch
+from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.disasm import listing
+from nki_dist.linking.link import link
+from nki_dist.linking.passes import left_out
+from nki_dist.linking.printing import listing as linked_listing
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "disasm",
-        help="show a compiled kernel as text",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(subparsers, "disasm", "show a compiled kernel as text", __doc__, run)
     parser.add_argument("file", metavar="FILE", help="a compiled kernel")
     parser.add_argument("--core", type=int, metavar="N", help="only the program of core N")
     parser.add_argument(
@@ -52,7 +47,6 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--linked", action="store_true", help="show the operations that it was linked to"
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     programs = compiled.as_run.programs if arguments.linked else compiled.programs
     if arguments.core is not None:
         if not 0 <= arguments.core < len(programs):
-            raise LaunchError(
+            raise refused(
                 f"--core {arguments.core}; allowed: 0 to {len(programs) - 1}",
-                code="command-option",
-                numbers={"got": arguments.core, "most": len(programs) - 1},
+                got=arguments.core,
+                most=len(programs) - 1,
             )
         programs = [programs[arguments.core]]
     for number, program in enumerate(programs):

@@ -1,48 +1,44 @@
-"""`nki-dist drift`: where the kernels of a program lose precision."""
+"""`nki-dist drift`: where the kernels of a program lose precision.
+
+Run a program as `nki-dist run` does, and carry launches of its kernels out beside themselves in
+float64: the error that each kernel line added, the line that added most first. The program's
+results, errors and exit status stay its own.
+
+With --tolerance, the exit status is 1 if a line of a launch added more than that, or made a number
+infinite or NaN that isn't: for tests and CI.
+
+[options]
+
+--json prints the answers on stdout and nothing else; what the program prints goes to stderr.
+docs/records.md says what the numbers mean.
+
+examples:
+  nki-dist drift layer_norm.py
+  nki-dist drift --tolerance 1e-2 --launch all --json train.py --steps 1
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from nki_dist.cli import _asking
-from nki_dist.cli._asking import plain
-from nki_dist.errors import LaunchError
+from nki_dist.cli.shared import asking
+from nki_dist.cli.shared.asking import plain
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.insight.drift import Drift, Shadows
 from nki_dist.insight.record import Record
 
-_DESCRIPTION: Final = """\
-Run a program as `nki-dist run` does, and carry launches of its kernels out beside themselves in
-float64: the error that each kernel line added, the line that added most first. The program's
-results, errors and exit status stay its own.
-
-With --tolerance, the exit status is 1 if a line of a launch added more than that, or made a number
-infinite or NaN that isn't: for tests and CI."""
-
-_EPILOG: Final = """\
---json prints the answers on stdout and nothing else; what the program prints goes to stderr.
-docs/records.md says what the numbers mean.
-
-examples:
-  nki-dist drift layer_norm.py
-  nki-dist drift --tolerance 1e-2 --launch all --json train.py --steps 1"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "drift",
-        help="show which kernel lines of a program lose precision",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "drift", "show which kernel lines of a program lose precision", __doc__, run
     )
     parser.add_argument(
         "--tolerance", type=float, metavar="X", help="exit with 1 if a line added more than this"
     )
-    _asking.add_options(parser)
-    parser.set_defaults(run=run)
+    asking.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     tolerance = arguments.tolerance
     if tolerance is not None and not tolerance >= 0:
-        raise LaunchError(f"--tolerance {tolerance:g}; must not be negative", code="command-option")
+        raise refused(f"--tolerance {tolerance:g}; must not be negative")
     worse: list[str] = []
-    status = _asking.asked(arguments, partial(_answers, tolerance=tolerance, worse=worse), _data)
+    status = asking.asked(arguments, partial(_answers, tolerance=tolerance, worse=worse), _data)
     return status or (1 if worse else 0)
 
 

@@ -1,34 +1,29 @@
-"""`nki-dist explain`: what the code of an error means, and what repairs it."""
+"""`nki-dist explain`: what the code of an error means, and what repairs it.
+
+Say what a code of an error or warning means, what usually repairs it, and which page of AWS's
+compiler describes the same mistake. Without a code, list them all.
+
+[options]
+
+examples:
+  nki-dist explain psum-bank
+  nki-dist explain | grep dtype
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import sys
-from typing import Any, Final
+from typing import Any
 
 from nki_dist import codes
-
-_DESCRIPTION: Final = """\
-Say what a code of an error or warning means, what usually repairs it, and which page of AWS's
-compiler describes the same mistake. Without a code, list them all."""
-
-_EPILOG: Final = """\
-examples:
-  nki-dist explain psum-bank
-  nki-dist explain | grep dtype"""
+from nki_dist.cli.shared.command import add_command
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "explain",
-        help="say what the code of an error means",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(subparsers, "explain", "say what the code of an error means", __doc__, run)
     parser.add_argument("codes", metavar="CODE", nargs="*", help="such as psum-bank")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

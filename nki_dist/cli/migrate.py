@@ -1,4 +1,19 @@
-"""`nki-dist migrate`: programs of older releases of NKI, rewritten where one answer is right."""
+"""`nki-dist migrate`: programs of older releases of NKI, rewritten where one answer is right.
+
+Rewrite programs for Beta 1 (neuronxcc.nki) or NKI 0.6 as programs for NKI 0.6 or 0.7, where there
+is one right answer, and list what a person has to decide, with the line and the page of AWS's
+documentation. Results stay the same: what the text doesn't say enough about isn't touched. A
+kernel of Beta 1 is rewritten as a whole or not at all. Needs the extra: pip install
+'nki_dist[migrate]'.
+
+[options]
+
+Exit status: 0; with --check 1 if a file would change.
+
+examples:
+  nki-dist migrate kernels/*.py
+  nki-dist migrate --to 0.6 --write kernel.py
+"""
 
 from __future__ import annotations
 
@@ -7,32 +22,15 @@ import difflib
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
-
-_DESCRIPTION: Final = """\
-Rewrite programs for Beta 1 (neuronxcc.nki) or NKI 0.6 as programs for NKI 0.6 or 0.7, where there
-is one right answer, and list what a person has to decide, with the line and the page of AWS's
-documentation. Results stay the same: what the text doesn't say enough about isn't touched. A
-kernel of Beta 1 is rewritten as a whole or not at all. Needs the extra: pip install
-'nki_dist[migrate]'."""
-
-_EPILOG: Final = """\
-Exit status: 0; with --check 1 if a file would change.
-
-examples:
-  nki-dist migrate kernels/*.py
-  nki-dist migrate --to 0.6 --write kernel.py"""
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "migrate",
-        help="rewrite programs for a newer release of NKI",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "migrate", "rewrite programs for a newer release of NKI", __doc__, run
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="Python files")
     parser.add_argument(
@@ -43,7 +41,6 @@ def register(subparsers: Any) -> None:
     how.add_argument("--write", action="store_true", help="change the files")
     how.add_argument("--check", action="store_true", help="exit 1 if a file would change")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,9 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
             with open(name, encoding="utf-8", newline="") as file:
                 done = migrate(file.read(), arguments.to)
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
-            raise LaunchError(
+            raise refused(
                 f"{name} can't be migrated: {error}; name a file with Python of this version",
-                code="command-option",
             ) from error
         reports.append(done.to_dict(name, pages))
         if arguments.write and done.changed:

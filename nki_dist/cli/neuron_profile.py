@@ -1,8 +1,17 @@
 """`nki-dist neuron-profile`: what evaluators call `neuron-profile` for, on simulated launches.
 
-`nki-dist run` puts it on the path under AWS's name, where there is no such program, so that
-harnesses which measure with `save_neff_name` and `neuron-profile capture` and `view` run unchanged.
+Show the measurement that a kernel left in the files of save_neff_name and save_trace_name, with the
+options of AWS's neuron-profile. Times are simulated.
+
+[options]
+
+examples:
+  nki-dist neuron-profile capture -n kernel.neff -s kernel.ntff
+  nki-dist neuron-profile view -n kernel.neff -s kernel.ntff --output-format summary-json
 """
+
+# `nki-dist run` puts it on the path under AWS's name, where there is no such program, so that
+# harnesses which measure with `save_neff_name`, `neuron-profile capture` and `view` run unchanged.
 
 from __future__ import annotations
 
@@ -16,27 +25,18 @@ import sys
 import tempfile
 from typing import Any, Final
 
+from nki_dist.cli.shared.command import add_command
 from nki_dist.compat.measured import read_measurement
 
 NAME: Final = "neuron-profile"
 
-_DESCRIPTION: Final = """\
-Show the measurement that a kernel left in the files of save_neff_name and save_trace_name, with the
-options of AWS's neuron-profile. Times are simulated."""
-
-_EPILOG: Final = """\
-examples:
-  nki-dist neuron-profile capture -n kernel.neff -s kernel.ntff
-  nki-dist neuron-profile view -n kernel.neff -s kernel.ntff --output-format summary-json"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help="show a measurement that a program saved, as AWS's neuron-profile",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "show a measurement that a program saved, as AWS's neuron-profile",
+        __doc__,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     capture = actions.add_parser("capture", help="copy the measurement to the trace file")

@@ -1,36 +1,5 @@
-"""`nki-dist profile`: where the simulated time of a program's kernels goes."""
+"""`nki-dist profile`: where the simulated time of a program's kernels goes.
 
-from __future__ import annotations
-
-import argparse
-import json
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final
-
-from nki_dist import arch
-from nki_dist.arch.measured import measured
-from nki_dist.cli import run as program
-from nki_dist.cli._files import check_writable, writing
-from nki_dist.cli.check import printing_to_stderr
-from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
-from nki_dist.errors import LaunchError
-from nki_dist.launcher.profiles import profile_of
-from nki_dist.launcher.session import session
-from nki_dist.launcher.tally import Tally
-from nki_dist.program import Loop
-from nki_dist.report.chakra import write_chakra
-from nki_dist.report.dot import dot
-from nki_dist.report.explorer import summary
-from nki_dist.runtime.hosts import forced_algorithm
-from nki_dist.timing import COMPILED, SCHEDULES, Profile
-from nki_dist.topology.topology import Topology
-
-_DESCRIPTION: Final = """\
 Run a program as `nki-dist run` does, then print a profile of each kernel it launched: simulated
 time, use of the engines, what bounded it, and the kernel lines that cost most. A launch that is
 repeated is shown once. For each kernel, DIR gets NAME.trace.json, which https://ui.perfetto.dev
@@ -46,25 +15,55 @@ several kernels one page each, numbered. Other formats than text are printed alo
   chakra        trace.RANK.et of all launches in the folder --output-file, for ASTRA-sim
 
 PROGRAM may also be a compiled kernel, a file that kernel[n].compile(...).save(FILE) wrote. It is
-profiled without being run, so its loops must not depend on data."""
+profiled without being run, so its loops must not depend on data.
 
-_EPILOG: Final = """\
+[options]
+
 examples:
   nki-dist profile softmax.py
   nki-dist profile --lnc 2 --most 3 --output profiles train.py --steps 1
   nki-dist profile --html softmax.html softmax.py
   nki-dist profile --output-format summary-json --output-file softmax.json softmax.py
-  nki-dist profile softmax.nki-dist"""
+  nki-dist profile softmax.nki-dist
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from nki_dist import arch
+from nki_dist.arch.measured import measured
+from nki_dist.cli import run as program
+from nki_dist.cli.check import printing_to_stderr
+from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.files import check_writable, writing
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
+from nki_dist.errors import LaunchError
+from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.session import session
+from nki_dist.launcher.tally import Tally
+from nki_dist.program import Loop
+from nki_dist.report.chakra import write_chakra
+from nki_dist.report.dot import dot
+from nki_dist.report.explorer import summary
+from nki_dist.runtime.hosts import forced_algorithm
+from nki_dist.timing import COMPILED, SCHEDULES, Profile
+from nki_dist.topology.topology import Topology
+
 _FORMATS: Final = ("text", "summary-json", "json", "dot", "chakra")
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "profile",
-        help="show where the time of a program's kernels goes",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "profile", "show where the time of a program's kernels goes", __doc__, run
     )
     parser.add_argument(
         "--most", type=int, default=10, metavar="N", help="only the N costliest (default 10)"
@@ -94,7 +93,6 @@ def register(subparsers: Any) -> None:
         help="as AWS's compiler is taken to order a kernel (default), or in program order",
     )
     program.add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -105,15 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
         ProgramFormatError: a damaged compiled kernel.
     """
     if arguments.output_format == "chakra" and arguments.output_file is None:
-        raise LaunchError(
+        raise refused(
             "--output-format chakra writes a file for each rank; --output-file must name a folder",
-            code="command-option",
         )
     if arguments.most < 1:
-        raise LaunchError(
+        raise refused(
             f"--most {arguments.most}; must be a positive number",
-            code="command-option",
-            numbers={"got": arguments.most, "least": 1},
+            got=arguments.most,
+            least=1,
         )
     chakra = arguments.output_format == "chakra"
     check_writable("--output-file", arguments.output_file, folder=chakra)

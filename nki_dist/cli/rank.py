@@ -1,4 +1,20 @@
-"""`nki-dist rank`: programs in the order of their simulated time."""
+"""`nki-dist rank`: programs in the order of their simulated time.
+
+Time programs without running their kernels (no arithmetic, no simulated cores), each in a process
+of its own, and list them by what a device would take, the fastest first. The time of a program is
+the sum over its launches; where programs make different numbers of them, the order per launch is
+said, too. "within noise" is said of programs whose band overlaps that of the fastest: measure
+those. Reports are kept by content (of the program and the files it reads, of this package and its
+settings), so that only what changed is timed again.
+
+Exit status: 0 if every program was timed, 1 if one wasn't, 2 for wrong usage.
+
+[options]
+
+examples:
+  nki-dist rank variants/*.py
+  nki-dist rank --platform trn1 --json slow.py fast.py
+"""
 
 from __future__ import annotations
 
@@ -8,36 +24,17 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nki_dist.cli._programs import Programs, Task
-from nki_dist.errors import LaunchError
+from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.programs import Programs, Task
 from nki_dist.timing.band import HELD
 
 VERSION: Final = 1
 """Of the JSON report; fields may be added to it, others don't change."""
 
-_DESCRIPTION: Final = """\
-Time programs without running their kernels (no arithmetic, no simulated cores), each in a process
-of its own, and list them by what a device would take, the fastest first. The time of a program is
-the sum over its launches; where programs make different numbers of them, the order per launch is
-said, too. "within noise" is said of programs whose band overlaps that of the fastest: measure
-those. Reports are kept by content (of the program and the files it reads, of this package and its
-settings), so that only what changed is timed again.
-
-Exit status: 0 if every program was timed, 1 if one wasn't, 2 for wrong usage."""
-
-_EPILOG: Final = """\
-examples:
-  nki-dist rank variants/*.py
-  nki-dist rank --platform trn1 --json slow.py fast.py"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "rank",
-        help="list programs by the simulated time of their kernels",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "rank", "list programs by the simulated time of their kernels", __doc__, run
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_options(parser)
@@ -45,7 +42,6 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "programs", metavar="PROGRAM", nargs="+", help="a script, or a compiled kernel's file"
     )
-    parser.set_defaults(run=run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +64,7 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
     jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
     for name, value in (("jobs", jobs), ("timeout", arguments.timeout)):
         if not value > 0:
-            raise LaunchError(f"--{name} {value}; must be positive", code="command-option")
+            raise refused(f"--{name} {value}; must be positive")
     options: list[str] = []
     for name in ("platform", "lnc", "check"):
         value = getattr(arguments, name)

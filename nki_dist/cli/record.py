@@ -1,4 +1,22 @@
-"""`nki-dist record`: what happened inside the launches of a program."""
+"""`nki-dist record`: what happened inside the launches of a program.
+
+Run a program as `nki-dist run` does, and ask launches of its kernels what happened inside: the
+first number that isn't finite, always; what was written to a tensor or from a line (--tensor);
+where an element of an output came from (--index, --output), and where an output departs from a
+reference (--expected). The program's results, errors and exit status stay its own; a question takes
+about as long as the launch.
+
+[options]
+
+--json prints the answers on stdout and nothing else; what the program prints goes to stderr.
+docs/records.md says what the answers mean.
+
+examples:
+  nki-dist record softmax.py
+  nki-dist record --tensor total --kernel softmax --launch 3 train.py --steps 5
+  nki-dist record --output 0 --index 50,7 softmax.py
+  nki-dist record --expected want.npy softmax.py
+"""
 
 from __future__ import annotations
 
@@ -9,39 +27,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.cli import _asking
-from nki_dist.cli._asking import plain
+from nki_dist.cli.shared import asking
+from nki_dist.cli.shared.asking import plain
+from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
 from nki_dist.insight.record import Record
 from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
 
-_DESCRIPTION: Final = """\
-Run a program as `nki-dist run` does, and ask launches of its kernels what happened inside: the
-first number that isn't finite, always; what was written to a tensor or from a line (--tensor);
-where an element of an output came from (--index, --output), and where an output departs from a
-reference (--expected). The program's results, errors and exit status stay its own; a question takes
-about as long as the launch."""
-
-_EPILOG: Final = """\
---json prints the answers on stdout and nothing else; what the program prints goes to stderr.
-docs/records.md says what the answers mean.
-
-examples:
-  nki-dist record softmax.py
-  nki-dist record --tensor total --kernel softmax --launch 3 train.py --steps 5
-  nki-dist record --output 0 --index 50,7 softmax.py
-  nki-dist record --expected want.npy softmax.py"""
 _VALUES: Final = 64  # of a write, in JSON
 _APART: Final = ("values", "reads", "elements", "shape", "dtype")  # what isn't told as it is
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "record",
-        help="ask what happened inside a program's launches",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "record", "ask what happened inside a program's launches", __doc__, run
     )
     parser.add_argument(
         "--tensor",
@@ -77,8 +76,7 @@ def register(subparsers: Any) -> None:
         help="of the file that --html names; pictures become samples where they don't fit "
         "(default 8)",
     )
-    _asking.add_options(parser)
-    parser.set_defaults(run=run)
+    asking.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -105,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         size = max(int(arguments.max_size * (1 << 20)), 1)
         return record.report(each, size, notes=[str(answer) for answer in answers])
 
-    return _asking.asked(arguments, ask, _data, page)
+    return asking.asked(arguments, ask, _data, page)
 
 
 def of_rank(record: Record, expected: Any, rank: int | None) -> Any:
@@ -120,9 +118,8 @@ def _index(text: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(int(n) for n in text.split(",") if n.strip())
     except ValueError:
-        raise LaunchError(
+        raise refused(
             f"--index {text}; must be numbers with commas between them, such as 50,7",
-            code="command-option",
         ) from None
 
 

@@ -1,10 +1,26 @@
 """`nki-dist run`: an unmodified program, with `nki` and its kin resolving to the simulator.
 
-Invariant: the program sees what `python script.py args` would have given it (`__main__`, argv, its
-directory first on the path), its exit status is this command's, and an uncaught exception is shown
-by `sys.excepthook` with the program's own frames only. Afterwards the process ends, so nothing is
-put back.
+Run a Python program that imports nki (or neuronxcc.nki, neuron_dtypes, ...) on simulated
+NeuronCores; PyTorch's XLA device, where there is none, is the CPU. The program isn't changed;
+everything after its name is passed to it. Exit status and tracebacks are the program's.
+
+[options]
+
+The options set what the environment variables of the same meaning would: --platform
+NEURON_PLATFORM_TARGET_OVERRIDE, --lnc NEURON_LOGICAL_NC_CONFIG, --host NKI_DIST_HOST, --check
+NKI_DIST_CHECK, --release NKI_DIST_RELEASE. A program that says otherwise itself (kernel[1],
+nki.World(host=...)) is obeyed.
+
+examples:
+  nki-dist run matmul.py
+  nki-dist run --platform trn3 --lnc 2 train.py --steps 10
+  nki-dist run --host inprocess -m package.module      (breakpoint() works in kernels)
 """
+
+# Invariant: the program sees what `python script.py args` would have given it (`__main__`, argv,
+# its directory first on the path), its exit status is this command's, and an uncaught exception is
+# shown by `sys.excepthook` with the program's own frames only. Afterwards the process ends, so
+# nothing is put back.
 
 from __future__ import annotations
 
@@ -19,12 +35,13 @@ import warnings
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import Any, Final
+from typing import Any
 
 from nki_dist import arch, compat
 from nki_dist.checks import checks_of
-from nki_dist.cli._files import check_writable
 from nki_dist.cli.neuron_profile import put_on_path
+from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.files import check_writable
 from nki_dist.errors import Diagnostic, LaunchError, NkiError, free_name, simulator_error
 from nki_dist.launcher.tracebacks import trimmed
 from nki_dist.runtime.settings import (
@@ -34,31 +51,9 @@ from nki_dist.runtime.settings import (
     full_tracebacks,
 )
 
-_DESCRIPTION: Final = """\
-Run a Python program that imports nki (or neuronxcc.nki, neuron_dtypes, ...) on simulated
-NeuronCores; PyTorch's XLA device, where there is none, is the CPU. The program isn't changed;
-everything after its name is passed to it. Exit status and tracebacks are the program's."""
-
-_EPILOG: Final = """\
-The options set what the environment variables of the same meaning would: --platform
-NEURON_PLATFORM_TARGET_OVERRIDE, --lnc NEURON_LOGICAL_NC_CONFIG, --host NKI_DIST_HOST, --check
-NKI_DIST_CHECK, --release NKI_DIST_RELEASE. A program that says otherwise itself (kernel[1],
-nki.World(host=...)) is obeyed.
-
-examples:
-  nki-dist run matmul.py
-  nki-dist run --platform trn3 --lnc 2 train.py --steps 10
-  nki-dist run --host inprocess -m package.module      (breakpoint() works in kernels)"""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "run",
-        help="run an unmodified program",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(subparsers, "run", "run an unmodified program", __doc__)
     parser.add_argument(
         "--json-errors",
         action="store_true",

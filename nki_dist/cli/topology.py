@@ -1,31 +1,29 @@
-"""`nki-dist topology`: which rank sits where, and how far ranks are from each other."""
+"""`nki-dist topology`: which rank sits where, and how far ranks are from each other.
 
-from __future__ import annotations
-
-import argparse
-from typing import Any, Final
-
-from nki_dist.topology.topology import SYSTEMS, Topology, system
-
-_DESCRIPTION: Final = """\
 Draw the instances, chips and ranks of a system, with the links between chips. SYSTEM is one of
-{systems}; trn3 is a Gen1 UltraServer. Nothing is started."""
+{systems}; trn3 is a Gen1 UltraServer. Nothing is started.
 
-_EPILOG: Final = """\
+[options]
+
 examples:
   nki-dist topology trn2
   nki-dist topology trn2-ultraserver --lnc 1
   nki-dist topology trn2 --ranks 80             two instances, the second one with 16 ranks
-  nki-dist topology trn2-ultraserver --hops 0 255"""
+  nki-dist topology trn2-ultraserver --hops 0 255
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nki_dist.cli.shared.command import add_command
+from nki_dist.topology.topology import SYSTEMS, Topology, system
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "topology",
-        help="draw where ranks sit",
-        description=_DESCRIPTION.format(systems=", ".join(SYSTEMS)),
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "topology", "draw where ranks sit", __doc__, run, systems=", ".join(SYSTEMS)
     )
     parser.add_argument("system", metavar="SYSTEM", nargs="?", default="trn2", choices=SYSTEMS)
     parser.add_argument("--ranks", type=int, metavar="N", help="logical cores; default: all")
@@ -35,7 +33,6 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--hops", type=int, nargs=2, metavar=("A", "B"), help="say how far rank A is from rank B"
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,12 @@
 """`nki-dist view`: the page of a program's launch, with everything, for this machine's browser.
 
-Listens on the loopback only, and answers only addresses that begin with a word that was made for
-this call and is printed nowhere else: other users of the machine don't know it.
+Run a program as `nki-dist run` does, and show what a launch of its kernels read and wrote, as
+pictures, in a browser of this machine: the page of `record --html`, with all elements of every
+step. The launch is carried out again for what is looked at. Ends at Ctrl-C.
 """
+
+# Listens on the loopback only, and answers only addresses that begin with a word that was made for
+# this call and is printed nowhere else: other users of the machine don't know it.
 
 from __future__ import annotations
 
@@ -11,28 +15,23 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from nki_dist.cli import _asking
 from nki_dist.cli import run as program
 from nki_dist.cli.record import expected_of, of_rank
-from nki_dist.errors import LaunchError, NkiError
+from nki_dist.cli.shared.asking import number_of
+from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.errors import NkiError
 from nki_dist.insight.live import Live
 from nki_dist.insight.record import Record
 from nki_dist.launcher.asked import Asker
 from nki_dist.launcher.session import session
 
-_DESCRIPTION: Final = """\
-Run a program as `nki-dist run` does, and show what a launch of its kernels read and wrote, as
-pictures, in a browser of this machine: the page of `record --html`, with all elements of every
-step. The launch is carried out again for what is looked at. Ends at Ctrl-C."""
-
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "view", help="look at what a program's launches read and wrote", description=_DESCRIPTION
-    )
+    purpose = "look at what a program's launches read and wrote"
+    parser = add_command(subparsers, "view", purpose, __doc__, run)
     parser.add_argument("--kernel", metavar="NAME", help="only launches of this kernel")
     parser.add_argument(
         "--launch", default="1", metavar="N", help="which launch of each kernel (default 1), or all"
@@ -40,7 +39,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--expected", metavar="FILE", help="as of `record`, of output 0 of rank 0")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="default: a free one")
     program.add_options(parser)
-    parser.set_defaults(run=run, answers=False)  # it goes on until Ctrl-C, which is no failure
+    parser.set_defaults(answers=False)  # it goes on until Ctrl-C, which is no failure
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     expected = expected_of(arguments)
     if unread := program.unreadable(arguments):
         return unread
-    asker = Asker(lambda record: record, arguments.kernel, _asking.number_of(arguments.launch))
+    asker = Asker(lambda record: record, arguments.kernel, number_of(arguments.launch))
     session().observer = asker
     try:
         status = program.run(arguments)
@@ -94,9 +93,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
-            raise LaunchError(
-                f"--port {port} can't be had: {error}", code="command-option"
-            ) from None
+            raise refused(f"--port {port} can't be had: {error}") from None
         base = f"http://127.0.0.1:{self.server_address[1]}/{self.token}"
         self.addresses = [(kernel, f"{base}/{n}/") for n, (kernel, _) in enumerate(pages, 1)]
 

@@ -6,8 +6,8 @@ code is of the mistake, not of the place that finds it: all instructions that ar
 the wrong memory say `memory-kind`. Two mistakes that are repaired in different ways have two codes.
 
 A code that was published stays: it isn't renamed, and isn't used again for something else. What
-isn't raised any longer moves to RETIRED, with what replaces it. `tests/test_codes.py` looks at
-every place that raises.
+isn't raised any longer moves to RETIRED, with what replaces it. A new code is a paragraph of
+`codes.txt`. `tests/test_codes.py` looks at every place that raises.
 """
 
 from __future__ import annotations
@@ -17,20 +17,9 @@ from types import MappingProxyType
 from typing import Final
 
 from nki_dist.codes.evidence import EVIDENCE, Evidence
-from nki_dist.codes.instructions import INSTRUCTIONS
-from nki_dist.codes.kernels import KERNELS
-from nki_dist.codes.kind import SEE, Code, address
-from nki_dist.codes.launches import LAUNCHES
-from nki_dist.codes.tensors import TENSORS
+from nki_dist.codes.kind import SEE, Code, address, sections
 
-SECTIONS: Final[Mapping[str, tuple[Code, ...]]] = MappingProxyType(
-    {
-        "Tensors, indices and memory": TENSORS,
-        "Instructions": INSTRUCTIONS,
-        "Kernels and control flow": KERNELS,
-        "Launches, worlds and files": LAUNCHES,
-    }
-)
+SECTIONS: Final[Mapping[str, tuple[Code, ...]]] = MappingProxyType(sections())
 CODES: Final[Mapping[str, Code]] = MappingProxyType(
     {code.name: code for section in SECTIONS.values() for code in section}
 )

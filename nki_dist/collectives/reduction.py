@@ -16,7 +16,7 @@ import numpy as np
 from nki_dist.collectives.party import Array
 from nki_dist.dtypes import DType, float32, float64
 from nki_dist.dtypes.casts import converter
-from nki_dist.isa.alu import alu_op
+from nki_dist.isa.alu import ALU
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
     Args:
         make: `make(shape, dtype)`, an uninitialised array that may be sent.
     """
-    row = alu_op(op)
+    row = ALU[op]
     exact = dtype.is_integer
     function = row.integer if exact else row.f32
     assert function is not None

@@ -18,6 +18,7 @@ from types import MappingProxyType, ModuleType
 
 from nki_dist.compat import builtin
 from nki_dist.compat.device_strings import xla_is_cpu
+from nki_dist.compat.nkipy_runtime import RuntimeOnly
 from nki_dist.errors import LaunchError
 from nki_dist.release import release_name
 from nki_dist.runtime.settings import RELEASE_VARIABLE
@@ -31,7 +32,7 @@ ALIASES = MappingProxyType(
         "nki.builtin": "nki_dist.compat.builtin",
         "nki.language": "nki_dist.language",
         "nki.isa": "nki_dist.isa",
-        "nki.isa.constants": "nki_dist.compat.isa_constants",
+        "nki.isa.constants": "nki_dist.isa.enums",
         "nki.collectives": "nki_dist.collectives",
         "nki.dtype": "nki_dist.dtypes",
         "nki.language.dtypes": "nki_dist.dtypes",
@@ -53,7 +54,7 @@ ALIASES = MappingProxyType(
         "neuronxcc.nki.language": "nki_dist.compat.beta1.language",
         "neuronxcc.nki.language.constants": "nki_dist.compat.neuron_dtypes",
         "neuronxcc.nki.isa": "nki_dist.compat.beta1.isa",
-        "neuronxcc.nki.isa.constants": "nki_dist.compat.isa_constants",
+        "neuronxcc.nki.isa.constants": "nki_dist.isa.enums",
         "neuronxcc.nki.compiler": "nki_dist.compat.beta1.compiler",
         "neuronxcc.nki.compiler.sbuf": "nki_dist.compat.beta1.sbuf_allocation",
         "neuronxcc.nki.compiler.psum": "nki_dist.compat.beta1.psum_allocation",
@@ -79,6 +80,21 @@ HELPERS = MappingProxyType(
     }
 )
 
+# AWS's runtime; used only if neither package is installed, as each would take the other for AWS's.
+RUNTIME = MappingProxyType(
+    {
+        "spike": "nki_dist.compat.spike",
+        "spike._spike": "nki_dist.compat.spike",
+        "spike.spike_model": "nki_dist.compat.spike",
+        "spike.spike_singleton": "nki_dist.compat.spike",
+        "spike.spike_tensor": "nki_dist.compat.spike",
+        "nkipy.runtime": "nki_dist.compat.nkipy_runtime",
+        "nkipy.runtime.device_kernel": "nki_dist.compat.nkipy_runtime",
+        "nkipy.runtime.device_tensor": "nki_dist.compat.nkipy_runtime",
+        "nkipy.runtime.execute": "nki_dist.compat.nkipy_runtime",
+    }
+)
+
 # PyTorch's devices, where there is a PyTorch. A real torch_xla is never replaced.
 DEVICES = MappingProxyType(
     {
@@ -93,7 +109,7 @@ DEVICES = MappingProxyType(
 
 
 def install(force: bool = False, release: str | None = None) -> None:
-    """Make `import nki` (and the rest of ALIASES and HELPERS) give this package's modules.
+    """Make `import nki` (and the rest of ALIASES, HELPERS and RUNTIME) give this package's modules.
 
     Beta 2 kernels also allocate through bare globals (`sbuf.view(dtype, shape)`), which AWS's
     compiler provided; they become builtins, unless the program has builtins of these names.
@@ -115,6 +131,10 @@ def install(force: bool = False, release: str | None = None) -> None:
     for name, target in ALIASES.items():
         _put(name, importlib.import_module(target))
     _put_missing(HELPERS, force)
+    if _real("spike") is None and _real("nkipy") is None:
+        _put_missing(RUNTIME, force=False)
+        if not any(isinstance(finder, RuntimeOnly) for finder in sys.meta_path):
+            sys.meta_path.append(RuntimeOnly())
     for name in ("sbuf", "psum", "hbm", "builtin"):
         if not hasattr(builtins, name):
             setattr(builtins, name, getattr(builtin, name, builtin))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from nki_dist.compiler.config import AddressRotation, CompileConfig, SpecializationConfig
+from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.world import World
 
@@ -17,9 +18,11 @@ from nki_dist.launcher.world import World
 def only_for_hardware(what: str) -> NoReturn:
     """Say that something needs hardware."""
     raise LaunchError(
-        f"{what} drives AWS's compiler for hardware, which isn't part of the simulator; call the "
-        "kernel directly",
+        f"{what} is for hardware: AWS's compiler and the NEFFs that it makes aren't part of the "
+        "simulator",
+        location=users_line(),
         code="not-simulated",
+        hint="call the NKI kernel itself, or make a DeviceKernel of it (nkipy.runtime)",
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nki_dist.launcher.kernel import jit as nki_jit
+from nki_dist.launcher.kernel import jit as nki_jit  # noqa: F401 -- of torch_neuronx
 
 
 def device(n: int | None = None) -> Any:
@@ -44,12 +44,11 @@ def sync(wait: bool = False) -> None:
     """Nothing is pending."""
 
 
-def mark_step(wait: bool = False) -> None:
-    """Nothing is pending."""
-
-
 def wait_device_ops(devices: Any = None) -> None:
     """Nothing is pending."""
+
+
+mark_step = sync
 
 
 # ---- torch_xla.debug.metrics: counters of a device that isn't there -----------------------------
@@ -64,18 +63,8 @@ def counter_names() -> list[str]:
     return []
 
 
-def metric_names() -> list[str]:
-    """None."""
-    return []
-
-
-def counter_value(name: str) -> int | None:
+def counter_value(name: str) -> Any:
     """None, as of a counter that nobody incremented."""
-    return None
-
-
-def metric_data(name: str) -> Any:
-    """None, as of a metric that nobody recorded."""
     return None
 
 
@@ -84,8 +73,9 @@ def metrics_report() -> str:
     return ""
 
 
-short_metrics_report = metrics_report
 clear_counters = clear_metrics = clear_all
+metric_names, metric_data = counter_names, counter_value
+short_metrics_report = metrics_report
 
 
 # ---- torch_xla.experimental ---------------------------------------------------------------------
@@ -109,29 +99,3 @@ def eager_mode_context(enable: bool) -> Iterator[None]:
 def compile(f: Callable[..., Any] | None = None, **options: Any) -> Any:
     """The function itself."""
     return (lambda function: function) if f is None else f
-
-
-__all__ = [
-    "clear_all",
-    "clear_counters",
-    "clear_metrics",
-    "compile",
-    "counter_names",
-    "counter_value",
-    "device",
-    "device_count",
-    "devices",
-    "eager_mode",
-    "eager_mode_context",
-    "is_eager_mode",
-    "mark_step",
-    "metric_data",
-    "metric_names",
-    "metrics_report",
-    "nki_jit",
-    "short_metrics_report",
-    "sync",
-    "wait_device_ops",
-    "xla_device",
-    "xla_device_hw",
-]

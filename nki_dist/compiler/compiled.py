@@ -6,7 +6,6 @@ once. How tensors lie in HBM is for `hbm.layout`.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -18,6 +17,7 @@ from nki_dist.compiler import saved
 from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.missing import never_stored
 from nki_dist.compiler.notes import noted
+from nki_dist.compiler.passes.between_cores import OPEN_READS
 from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED
 from nki_dist.compiler.widen import runs_in_float32, widened
 from nki_dist.dtypes import float32
@@ -140,13 +140,8 @@ class Compiled:
         """Whether, for all that compiling knows, an output may hold what nobody wrote."""
         if any("zeroed" in p.facts for p in self.programs):
             return False
-        if any(p.facts.get(name) for p in self.programs for name in ("poison", DOUBTFUL)):
-            return True
-        writers = Counter(
-            s.index for p in self.programs for s in p.storages if s.role == "shared" and s.written
-        )
-        kept = {a.storage.index for _, a in returned(self.outputs) if a.storage.role == "shared"}
-        return any(count > 1 and index not in kept for index, count in writers.items())
+        names = ("poison", DOUBTFUL, OPEN_READS)
+        return any(p.facts.get(name) for p in self.programs for name in names)
 
     @cached_property
     def zeroed(self) -> Compiled:
@@ -165,6 +160,12 @@ class Compiled:
         return any(
             INSTRUCTIONS[i.opcode].synchronises for p in self.programs for i in instructions(p.body)
         )
+
+    @cached_property
+    def sends(self) -> bool:
+        """Whether cores send each other values, and don't only meet."""
+        specs = {INSTRUCTIONS[i.opcode] for p in self.programs for i in instructions(p.body)}
+        return any(spec.synchronises and spec.written for spec in specs)
 
     @cached_property
     def as_run(self) -> Compiled:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from nki_dist.compiler import notes
 from nki_dist.compiler.config import BARRIER_CHECK
 from nki_dist.compiler.decode_tables import INT64, integer
+from nki_dist.compiler.passes.between_cores import OPEN_READS
 from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED, WRITTEN_INPUTS
 from nki_dist.compiler.values import read_value
 from nki_dist.compiler.widen import FACT as PRECISE
@@ -124,6 +125,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProx
         "runtime_psum": _in_psum,
         DOUBTFUL: _shared,
         UNSTORED: _shared,
+        OPEN_READS: _shared,
         "peak_sbuf": _bytes,
         "peak_psum": _bytes,
         "peak_hbm": _bytes,

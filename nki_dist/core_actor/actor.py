@@ -26,7 +26,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +39,7 @@ from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.members import introduction
 from nki_dist.core_actor.node_memory import NodeMemory
+from nki_dist.core_actor.orders import Answer, Order, Status, Unmap
 from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
@@ -48,82 +49,11 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
-from nki_dist.runtime.messages import Message, Wait
-from nki_dist.runtime.overdue import Position
+from nki_dist.runtime.messages import Message
 from nki_dist.runtime.scheduler import Scheduler
 
+MEETING: Final = "between launches"  # channel of processes that meet there
 CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
-
-
-@dataclass(frozen=True)
-class Order:
-    """What an actor needs to run a launch.
-
-    Attributes:
-        launch: number of the launch in its world.
-        key: names the program.
-        code: (encoded program per core of a rank, stack layout), or None if it was sent before.
-            Encoded programs are bytes or a one-element list with a plasma reference.
-        arena: where the HBM stacks of its ranks are, or None if the actor has mapped it before.
-    """
-
-    launch: int
-    key: Any
-    code: tuple[list[Any], dict[tuple[str, int], int]] | None
-    arena: ArenaHandle | None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it has no references to plasma objects, which only Ray can send."""
-        return self.code is None and self.arena is None
-
-
-@dataclass(frozen=True)
-class Status:
-    """Where an actor stands; replaced as a whole, so readers see a consistent one.
-
-    Attributes:
-        state: "running", "parked" (nothing can go on without a message) or "done".
-        sent: messages to other processes in this launch.
-        taken: messages from other processes that the cores have been given.
-        arrived: messages from other processes that are here; at least `taken`.
-        progress: instructions done and cores finished.
-        running: where the core is whose turn it is, while the state is "running".
-    """
-
-    launch: int = -1
-    state: str = "done"
-    sent: int = 0
-    taken: int = 0
-    arrived: int = 0
-    waits: tuple[Wait, ...] = ()
-    finished: tuple[int, ...] = ()
-    progress: tuple[int, int] = (0, 0)
-    running: tuple[Position, ...] = ()
-
-
-@dataclass
-class Answer:
-    """What `run` returns: reports, or the error that ended it, or a request for the program.
-
-    Attributes:
-        sent: messages to other processes.
-        message_memory: bytes of shared memory that the process keeps for what it sends.
-        lends_stacks: whether other processes have its stacks mapped.
-        by_call: this is only word, by post, that the answer comes as the result of the actor call
-            that serves by this name.
-    """
-
-    launch: int
-    reports: list[CoreReport] = field(default_factory=list)
-    printed: list[tuple[int, str, np.ndarray]] = field(default_factory=list)
-    error: BaseException | None = None
-    cancelled: bool = False
-    unknown_program: bool = False
-    sent: int = 0
-    message_memory: int = 0
-    lends_stacks: bool = False
-    by_call: str = ""
 
 
 class Cancelled(Exception):
@@ -152,6 +82,7 @@ class NeuronCore:
         self._progress = (0, 0)
         self._programs: dict[Any, tuple[list[Program], dict[tuple[str, int], int]]] = {}
         self._arena: MappedArena | None = None
+        self._regions: dict[int, dict[int, np.ndarray]] = {s.rank: {} for s in slots}
 
     __repr__ = ActorRepr(lambda self: f"NeuronCore({self._title.who})")
 
@@ -162,6 +93,7 @@ class NeuronCore:
         """Simulate these cores, before it has ever been connected; returns its process id."""
         self._group = CoreGroup(slots)
         self._title = Title(slots, world)
+        self._regions = {s.rank: {} for s in slots}
         return os.getpid()
 
     @ray.method(concurrency_group="control", enable_task_events=False)
@@ -282,12 +214,12 @@ class NeuronCore:
         post = self._post = Post(self._folder, name)
         try:
             while True:
-                answer = self._run(order)
+                answer = self._run_row(order)
                 if not post.send(launcher, (me, answer)):
                     # Who waits for the post shouldn't have to wait until it looks at calls.
                     post.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
-                following = None if name in self._dismissed else post.receive(None)
+                following = self._following(post, name)
                 if following is None:
                     return answer
                 order = following
@@ -295,10 +227,46 @@ class NeuronCore:
             self._dismissed.discard(name)
             post.close()
 
-    def _run(self, order: Order) -> Answer:
+    def _following(self, post: Post, name: str) -> Order | None:
+        """The next order that comes by post; None when none comes any more."""
+        while name not in self._dismissed:
+            item = post.receive(None)
+            if not isinstance(item, Unmap):
+                order: Order | None = item
+                return order
+            self._unmap(item)
+        return None
+
+    @ray.method(concurrency_group="run", enable_task_events=False)
+    def unmap(self, item: Unmap) -> None:
+        """Let go of regions, where that doesn't come by post."""
+        self._unmap(item)
+
+    def _unmap(self, item: Unmap) -> None:
+        for number in item.regions:
+            self._group.forget_region(number)
+            for regions in self._regions.values():
+                regions.pop(number, None)
+
+    def _run_row(self, order: Order) -> Answer:
+        """Carry out an order, and what follows it."""
+        last = answer = self._run(order)
+        for following in order.then:
+            if last.error is not None or last.cancelled or last.unknown_program:
+                break
+            n, key, places = following.launch, following.key, following.places
+            last = self._run(Order(n, key, None, None, places), follows=True)
+            answer.then.append(last)
+        return answer
+
+    def _run(self, order: Order, follows: bool = False) -> Answer:
         answer = Answer(order.launch)
         try:
             self._map(order.arena)
+            for number, handle in order.regions.items():
+                for rank, memory in map_arena(handle).stacks.items():
+                    if rank in self._regions:
+                        self._regions[rank][number] = memory
         except NkiError as error:
             answer.error = error
             return answer
@@ -311,7 +279,7 @@ class NeuronCore:
         for old in [n for n in list(self._arrived) if n < order.launch]:
             del self._arrived[old]
         try:
-            answer.reports = self._execute(order, answer)
+            answer.reports = self._execute(order, answer, follows)
         except (Cancelled, Stopped):
             answer.cancelled = True
         except (
@@ -336,17 +304,18 @@ class NeuronCore:
             del self._programs[key]  # what is no longer linked is sent again when needed
         self._programs[order.key] = (widened([decode(_fetched(e)) for e in encoded]), offsets)
 
-    def _execute(self, order: Order, answer: Answer) -> list[CoreReport]:
+    def _execute(self, order: Order, answer: Answer, follows: bool) -> list[CoreReport]:
         programs, offsets = self._programs[order.key]
         arena = self._arena
         assert arena is not None
         stacks = {
-            rank: StackView(memory, arena.generation, arena.common)
-            for rank, memory in arena.stacks.items()
+            rank: StackView(arena.stacks[rank], arena.generation, arena.common, regions)
+            for rank, regions in self._regions.items()
         }
         links = self._links
         assert links is not None
         links.begin(order.launch, arena.object)
+        early = self._meet(order.launch, links) if follows else []
         taken = 0
 
         def pump(scheduler: Scheduler) -> bool:
@@ -358,7 +327,7 @@ class NeuronCore:
                     order.launch, "parked", links.sent, taken, waits=waits, finished=done
                 )
 
-            messages = links.wait(parked)
+            messages = [early.pop(0)] if early else links.wait(parked)
             self._status = Status(order.launch, "running", links.sent, taken)
             for message in messages:
                 if message is None:
@@ -373,13 +342,44 @@ class NeuronCore:
         try:
             with self._title.launch(programs[0].kernel):
                 return self._group.run(
-                    order.key, programs, offsets, stacks, emit, links.send, pump, links.payload
+                    order.key,
+                    programs,
+                    offsets,
+                    stacks,
+                    emit,
+                    links.send,
+                    pump,
+                    links.payload,
+                    places=order.places,
                 )
         finally:
             links.end()
             answer.sent = links.sent
             answer.message_memory, answer.lends_stacks = links.kept_bytes, links.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
+
+    def _meet(self, launch: int, links: Links) -> list[Message]:
+        """Wait until all other processes have come to a launch; what else they have sent."""
+        net, first = links.net, dict[int, int]()
+        for core, process in sorted(net.process_of.items()):
+            first.setdefault(process, core)
+        me = first.pop(net.me)
+        for core in first.values():
+            links.send(Message(me, core, MEETING, 0, None, {"op": MEETING}, None))
+        missing, others = set(first.values()), []
+
+        def parked() -> None:
+            self._status = Status(launch, "parked", links.sent)
+
+        while missing:
+            for message in links.wait(parked):
+                if message is None:
+                    raise Cancelled
+                if message.channel == MEETING:
+                    missing.discard(message.source)
+                else:
+                    others.append(message)
+        return others
 
     def _map(self, arena: ArenaHandle | None) -> None:
         if arena is None or (self._arena and self._arena.generation == arena.generation):

@@ -65,11 +65,11 @@ def teller() -> Callable[[bool], dict[str, str]]:
         return found
 
     def digest(folder: str) -> str:
-        """Of the Python files below a folder."""
+        """Of the Python files below a folder, and of the texts beside them."""
         found = hashlib.sha256()
         for path, folders, files in os.walk(folder):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
-            for name in sorted(name for name in files if name.endswith(".py")):
+            for name in sorted(name for name in files if name.endswith((".py", ".txt"))):
                 with open(os.path.join(path, name), "rb") as file:
                     found.update(name.encode() + b"\0" + file.read())
         return found.hexdigest()[:12]
@@ -124,12 +124,12 @@ def differences(
 
 
 def _newest(folder: str) -> int:
-    """When a Python file below a folder was last changed, in nanoseconds since 1970."""
+    """When a Python file or text below a folder was last changed, in nanoseconds since 1970."""
     newest = 0
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             if entry.name != "__pycache__":
                 newest = max(newest, _newest(entry.path))
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith((".py", ".txt")):
             newest = max(newest, entry.stat().st_mtime_ns)
     return newest

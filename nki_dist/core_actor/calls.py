@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import ray
 
-from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.folder import Folder
+from nki_dist.core_actor.orders import Answer, Order, Unmap
 from nki_dist.core_actor.post import Post
 
 GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't
@@ -65,6 +65,16 @@ class Calls:
         assert self._post is not None
         name = self._serving[n] = f"{self._post.name}-{next(self._names)}"
         self._futures[n] = actor.serve.options(name=SERVE).remote(order, n, name, self._post.name)
+
+    def unmap(self, n: int, item: Unmap) -> None:
+        """Have a process let go of regions, after the orders that it has."""
+        if n in self._serving:
+            assert self._post is not None
+            if self._post.send(self._serving[n], item):
+                return
+            self._dismiss(n)
+        if self._actors[n] is not None:
+            self._actors[n].unmap.remote(item)
 
     def _opened(self, where: tuple[str, str]) -> bool:
         """Whether there is a post, which is opened where there is none."""

@@ -25,8 +25,8 @@ class Job:
 
     @property
     def key(self) -> Any:
-        """Names the program together with the inputs that are there once."""
-        return self.launch.key, self.layout.common
+        """Names the program together with its layout."""
+        return self.launch.key, self.layout.common, self.launch.resident
 
 
 class MessageMemory:

@@ -20,7 +20,7 @@ from typing import Final
 import ray
 from ray.util.metrics import Counter, Gauge
 
-from nki_dist.core_actor.actor import Answer
+from nki_dist.core_actor.orders import Answer
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.forks import Shared, once
 from nki_dist.hbm.arena import ArenaHandle

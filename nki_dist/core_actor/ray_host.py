@@ -11,15 +11,13 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import ray
 import ray.exceptions
 
 from nki_dist.core_actor import bell
-from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import MUCH, Job, MessageMemory
@@ -27,16 +25,21 @@ from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.metrics import LaunchMetrics
+from nki_dist.core_actor.orders import Answer, Order
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
+from nki_dist.core_actor.region_host import RegionHost
 from nki_dist.core_actor.request import NOTHING, Request
+from nki_dist.core_actor.row import RowHost
 from nki_dist.core_actor.starting import refused
-from nki_dist.core_actor.supervise import GRACE, Supervisor, raise_first
+from nki_dist.core_actor.supervise import GRACE, Supervisor, finish
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import CoreLostError, LaunchError, UnresponsiveWarning
+from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.freed import give_back
-from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.hbm.layout import Layouts
+from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 
 KNOWN = 1024  # kernels of which one remembers that a process has them; others are sent again
@@ -44,7 +47,7 @@ TRIES = 3  # of starting actors that die before they are up
 NODE_TIMEOUT = 60.0  # seconds after which Ray has surely noticed that a node is gone
 
 
-class RayHost:
+class RayHost(RegionHost, RowHost):
     """See the module's docstring."""
 
     def __init__(
@@ -69,6 +72,8 @@ class RayHost:
         self._job: Job | None = None
         self._messages = MessageMemory()
         self._stacks: WorldStacks | None = None
+        self._regions = None
+        self._era, self._renewed = 0, False
         self._launches = itertools.count()
         self._layouts = Layouts()
         self._encoded = Encoded()
@@ -93,6 +98,9 @@ class RayHost:
         self._metrics = LaunchMetrics(self._actors.world, ranks)
         self._known: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
+        self._has = [set() for _ in self._packs]
+        self._arenas: Mapping[int, ArenaHandle] = {}
+        self._stopping = False
         try:
             with self._joined.used(self._abandon):
                 self._start()
@@ -143,10 +151,11 @@ class RayHost:
         if self._placement.lost(self._joined.lifeline.gone):
             self._placement.choose(self._joined.lifeline.gone)
             self._drop_stacks()
+            self._drop_regions()
         self._joined.lifeline.watch(self._placement.nodes)
         self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
-            self._known[n] = set()
+            self._known[n], self._has[n] = set(), set()
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(
@@ -162,6 +171,7 @@ class RayHost:
                 self._joined.lifeline.check()
                 self._actors.end()
                 self._drop_stacks()
+                self._drop_regions()
                 self._placement.close()
         except SessionLost:
             self._abandon()
@@ -198,8 +208,11 @@ class RayHost:
     def launch(self, launch: Launch) -> LaunchResult:
         """Run it; whatever an interrupt leaves half done is done anew by the next."""
         sound, self._sound = self._sound, False
+        self._stopping = False
         try:
-            self._renew(sound)
+            renewed, self._renewed = self._renewed, False
+            if not (sound and renewed):
+                self._renew(sound)
             with self._joined.used(self._abandon):
                 try:
                     result = self._launch(launch)
@@ -216,14 +229,19 @@ class RayHost:
         assert self._stacks is not None
         began = time.perf_counter()
         patience = Patience(self._joined.lifeline, launch.timeout)
-        layout = self._layouts.of(launch.key, launch.compiled.as_run, launch.inputs)
+        compiled = launch.compiled.as_run
+        layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
         if self._stacks.may_move(layout):
             self._release(patience)
             if layout.stack_bytes * len(launch.inputs) > MUCH:
                 give_back()
-        arenas = self._stacks.fill(layout, launch.inputs, patience)
+        arenas = self._arenas = self._stacks.fill(layout, launch.inputs, patience)
+        if poisoned := launch.poisoned(layout):
+            with self._held() as regions:
+                regions.fill(poisoned, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
-        memories = self._finished(answers, launch, layout, patience)
+        finish(answers, launch.printer)
+        memories = self._stacks.memories(layout, patience)
         self._metrics.add(began, layout, arenas, answers)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
@@ -272,17 +290,6 @@ class RayHost:
         patience.wait(list(futures.values()), late)
         ray.get(list(futures.values()))
 
-    def _finished(
-        self, answers: list[Answer], launch: Launch, layout: Layout, patience: Patience
-    ) -> list[np.ndarray]:
-        """Show what was printed, raise what was raised; else the contents of the stacks."""
-        assert self._stacks is not None
-        for answer in answers:
-            for core, prefix, array in answer.printed:
-                launch.printer(core, prefix, array)
-        raise_first(answers)
-        return self._stacks.memories(layout, patience)
-
     def _renew(self, sound: bool) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
 
@@ -317,9 +324,24 @@ class RayHost:
             if None in self._actors.actors or self._stacks is None:
                 self._start()
 
+    def stop(self) -> None:
+        """See Host."""
+        self._stopping = True
+
+    def check(self) -> None:
+        """See that the launch under way goes on.
+
+        Raises:
+            SessionLost: Ray is gone.
+            Stopped: somebody ended it.
+        """
+        self._joined.lifeline.check()
+        if self._stopping:
+            raise Stopped
+
     def _abandon(self) -> None:
         """The session is lost, with actors, agents and objects."""
-        self._joined.lose((self._stacks, self._encoded))
+        self._joined.lose((self._stacks, self._regions, self._encoded))
         self._forget()
 
     def _forget(self) -> None:
@@ -329,6 +351,8 @@ class RayHost:
         self._actors.forget()
         self._metrics.end()
         self._stacks = None
+        self._era += self._regions is not None
+        self._regions = None
         self._encoded = Encoded()
         self._unfinished = set()
 
@@ -344,10 +368,13 @@ class RayHost:
             if len(self._known[n]) >= KNOWN:  # most are of kernels long gone
                 self._known[n].clear()
             self._known[n].add(job.key)
+        of = self._packs[n][0].rank
+        regions = self._unmapped(n, of, job.launch.places)
         # A reference in a message costs Ray more than all the rest of it.
-        arena = job.arenas[self._packs[n][0].rank]
+        arena = job.arenas[of]
         known = self._mapped[n] == arena.generation
-        order = Order(job.number, job.key, code, None if known else arena)
+        places = job.launch.places
+        order = Order(job.number, job.key, code, None if known else arena, places, regions)
         by_post = self._transport != "messages" and bell.possible()
         self._actors.calls.order(n, order, self._actors.where.get(n) if by_post else None)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import ray
 
-from nki_dist.core_actor.actor import Status
 from nki_dist.core_actor.lost import LOST
+from nki_dist.core_actor.orders import Status
 
 
 class RollCall:

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from nki_dist.core_actor.actor import Answer
+import numpy as np
+
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST, cause
+from nki_dist.core_actor.orders import Answer
 from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
@@ -41,6 +43,7 @@ WARN_AFTER: Final = 20.0  # seconds of silence that are worth a warning
 class LaunchHost(Protocol):
     """What a launch needs of the host; processes go by number."""
 
+    def check(self) -> None: ...
     def order(self, n: int) -> None: ...
     def done(self, n: int, answer: Answer) -> None: ...
     def gone(self, n: int) -> str | None: ...
@@ -109,7 +112,7 @@ class Supervisor:
     def _collect(self) -> None:
         pause = LOOK_EVERY
         while None in self.answers:
-            self._patience.lifeline.check()
+            self._host.check()
             open_ = [n for n, a in enumerate(self.answers) if a is None]
             for n, answer in self._crew.calls.answers(open_, self._number, pause):
                 self._take(n, answer)
@@ -256,8 +259,12 @@ class Supervisor:
         )
 
 
-def raise_first(answers: Sequence[Answer]) -> None:
-    """Raise the first failure, if any; a lost core explains failures of its peers."""
+def finish(answers: Sequence[Answer], printer: Callable[[int, str, np.ndarray], None]) -> None:
+    """Show what was printed, and raise the first failure, if any; a lost core explains failures of
+    its peers."""
+    for answer in answers:
+        for core, prefix, array in answer.printed:
+            printer(core, prefix, array)
     errors = [a.error for a in answers if a.error is not None]
     lost = [error for error in errors if isinstance(error, CoreLostError)]
     if lost:

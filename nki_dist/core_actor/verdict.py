@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 
-from nki_dist.core_actor.actor import Status
+from nki_dist.core_actor.orders import Status
 from nki_dist.errors import NkiError
 from nki_dist.runtime.overdue import overdue
 from nki_dist.runtime.stuck import SETTLES, deadlock

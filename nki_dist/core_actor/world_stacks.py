@@ -14,10 +14,9 @@ from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.nodes import on_node
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Layout
+from nki_dist.hbm.layout import Inputs, Layout
 from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
-    Arrays,
     NodeStacks,
     StackAgent,
     all_made,
@@ -60,7 +59,7 @@ class WorldStacks:
         return layout.stack_bytes > self._room[0] or layout.common_bytes > self._room[1]
 
     def fill(
-        self, layout: Layout, inputs: Sequence[Arrays], patience: Patience
+        self, layout: Layout, inputs: Sequence[Inputs], patience: Patience
     ) -> dict[int, ArenaHandle]:
         """Prepare every rank's stack; returns where it is.
 
@@ -110,7 +109,7 @@ class WorldStacks:
                 ray.kill(agent)
         self._agents = {}
 
-    def _fill_there(self, node: str, layout: Layout, inputs: Sequence[Arrays]) -> Any:
+    def _fill_there(self, node: str, layout: Layout, inputs: Sequence[Inputs]) -> Any:
         """Have another node fill its stacks. What makes arrays makes them there, unless it refers
         to something that can't be pickled, or that isn't there: then here, which gives the same
         arrays."""
@@ -124,15 +123,23 @@ class WorldStacks:
         return fill(make_fill(layout, all_made(inputs, ranks), ranks, travels=True))
 
     def _answer(self, node: str, future: Any, patience: Patience) -> Any:
-        try:
-            patience.wait([future], lambda _: f"the Ray node {node}", node)
-            return ray.get(future)
-        except LOST as error:
-            ranks = self._ranks[node]
-            raise CoreLostError(
-                f"the Ray node {node} that simulated {named(ranks)} is gone; the "
-                "next launch uses the nodes that are left"
-            ) from error
-        except ray.exceptions.RayTaskError as error:
-            ours = isinstance(error.cause, NkiError)  # which says it all, where Ray's has a trace
-            raise error.cause if ours else error.as_instanceof_cause() from None
+        return node_answer(node, self._ranks[node], future, patience)
+
+
+def node_answer(node: str, ranks: Sequence[int], future: Any, patience: Patience) -> Any:
+    """What an agent on a node that simulates these ranks answers.
+
+    Raises:
+        CoreLostError: the node is gone, or doesn't answer in time.
+    """
+    try:
+        patience.wait([future], lambda _: f"the Ray node {node}", node)
+        return ray.get(future)
+    except LOST as error:
+        raise CoreLostError(
+            f"the Ray node {node} that simulated {named(ranks)} is gone; the "
+            "next launch uses the nodes that are left"
+        ) from error
+    except ray.exceptions.RayTaskError as error:
+        ours = isinstance(error.cause, NkiError)  # which says it all, where Ray's has a trace
+        raise error.cause if ours else error.as_instanceof_cause() from None

@@ -2,7 +2,8 @@
 
 A stack holds the tensors that are read after the launch first (written and returned inputs, shared
 tensors), then a rank's other inputs. When every rank passes the same array for an input that the
-kernel neither writes nor returns, one copy outside the stacks serves all of them.
+kernel neither writes nor returns, one copy outside the stacks serves all of them. Tensors that stay
+in HBM between launches (`regions`) lie elsewhere.
 
 Invariant: layouts of one kernel, whatever inputs ranks have in common, differ only behind what is
 read afterwards. A layout holds no arrays and no programs, so it is cheap to send to another node.
@@ -43,6 +44,7 @@ class Layout:
         unwritten: (start, end, bits, unsigned integer type of the elements) of each shared tensor
             that is filled, as nobody has written it at first.
         read_back: parts of the stack, (start, end), that are read after the launch.
+        poisoned: as `unwritten`, of those that stay in HBM: (index, bytes, bits, type).
     """
 
     offsets: Mapping[tuple[str, int], int]
@@ -53,6 +55,11 @@ class Layout:
     replaced: frozenset[int]
     unwritten: tuple[tuple[int, int, int, np.dtype[Any]], ...]
     read_back: tuple[tuple[int, int], ...]
+    poisoned: tuple[tuple[int, int, int, np.dtype[Any]], ...] = ()
+
+
+EMPTY: Final = Layout({}, 0, 0, (), (), frozenset(), (), ())
+"""Of a launch without values."""
 
 
 class Layouts:
@@ -61,18 +68,26 @@ class Layouts:
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, Layout] = OrderedDict()
 
-    def of(self, key: Hashable, compiled: Compiled, inputs: Sequence[Sequence[Given]]) -> Layout:
+    def of(
+        self,
+        key: Hashable,
+        compiled: Compiled,
+        inputs: Sequence[Inputs],
+        resident: frozenset[tuple[str, int]] = frozenset(),
+    ) -> Layout:
         """The layout of a launch.
 
         Args:
             key: names the kernel.
             compiled: as it is run.
-            inputs: per rank, the arrays by index.
+            inputs: per rank, the arrays by index; None for those that stay in HBM.
+            resident: ("input" | "shared", index) of tensors that stay in HBM.
         """
         common = common_inputs(inputs)
-        layout = self._kept.get((key, common))
+        layout = self._kept.get((key, common, resident))
         if layout is None:
-            layout = self._kept[key, common] = lay_out(compiled, common, compiled.replaced)
+            layout = lay_out(compiled, common, compiled.replaced, resident)
+            self._kept[key, common, resident] = layout
             if len(self._kept) > KEPT_LAYOUTS:
                 self._kept.popitem(last=False)
         return layout
@@ -82,6 +97,7 @@ def lay_out(
     compiled: Compiled,
     common: frozenset[int] = frozenset(),
     replaced: frozenset[tuple[str, int]] = frozenset(),
+    resident: frozenset[tuple[str, int]] = frozenset(),
 ) -> Layout:
     """The layout of launches of a kernel.
 
@@ -90,6 +106,7 @@ def lay_out(
         common: indices of inputs that all ranks share; those read after the launch don't count.
         replaced: `compiled.replaced` where nobody looks at tensors before the launch has ended:
             these tensors hold anything until the kernel writes them.
+        resident: those that stay in HBM.
     """
     offsets: dict[tuple[str, int], int] = {}
     sizes = {"stack": 0, "common": 0}
@@ -100,17 +117,22 @@ def lay_out(
         sizes[where] += padded(nbytes)
         return at, at + nbytes
 
-    first = [s for s in compiled.inputs if s.index in compiled.read_back]
-    later = [s for s in compiled.inputs if s.index not in compiled.read_back]
+    travel = [s for s in compiled.inputs if ("input", s.index) not in resident]
+    first = [s for s in travel if s.index in compiled.read_back]
+    later = [s for s in travel if s.index not in compiled.read_back]
     parts = [place("input", s.index, s.nbytes) for s in first]
-    unwritten = []
+    unwritten, poisoned = [], []
     for s in compiled.shared:
         if s.role == "shared":
+            filled = compiled.programs[0].unwritten(s.dtype), s.dtype.raw
+            if s.key in resident:
+                if s.key not in replaced:
+                    poisoned.append((s.index, s.nbytes, *filled))
+                continue
             start, end = place("shared", s.index, s.nbytes)
             parts.append((start, end))
-            if ("shared", s.index) not in replaced:
-                bits = compiled.programs[0].unwritten(s.dtype)
-                unwritten.append((start, end, bits, s.dtype.raw))
+            if s.key not in replaced:
+                unwritten.append((start, end, *filled))
     for other in later:
         place("common" if other.index in common else "input", other.index, other.nbytes)
     return Layout(
@@ -122,14 +144,15 @@ def lay_out(
         frozenset(index for role, index in replaced if role == "input"),
         tuple(unwritten),
         tuple(parts),
+        tuple(poisoned),
     )
 
 
-def common_inputs(inputs: Sequence[Sequence[Given]]) -> frozenset[int]:
+def common_inputs(inputs: Sequence[Inputs]) -> frozenset[int]:
     """Indices of inputs for which all ranks, if there are several, pass the same memory.
 
     Args:
-        inputs: per rank, the arrays by index.
+        inputs: per rank, the arrays by index; None for those that stay in HBM.
     """
     first, *others = inputs
     if not others:
@@ -137,7 +160,7 @@ def common_inputs(inputs: Sequence[Sequence[Given]]) -> frozenset[int]:
     return frozenset(
         index
         for index, array in enumerate(first)
-        if all(_same_memory(array, other[index]) for other in others)
+        if array is not None and all(_same_memory(array, other[index]) for other in others)
     )
 
 
@@ -165,8 +188,8 @@ def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
             np.copyto(place, source.view(raw))
 
 
-def _same_memory(a: Given, b: Given) -> bool:
-    if callable(a) or callable(b):
+def _same_memory(a: Given, b: Given | None) -> bool:
+    if b is None or callable(a) or callable(b):
         return a is b
     return a is b or (
         a.ctypes.data == b.ctypes.data

@@ -26,7 +26,6 @@ from nki_dist.hbm.plasma import StackHandle
 from nki_dist.ranges import named
 
 EVERYBODY: Final = -1  # in place of a rank
-Arrays = Sequence[Given]
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class StackAgent:
 
 
 def make_fill(
-    layout: Layout, inputs: Sequence[Arrays], ranks: Sequence[int], travels: bool
+    layout: Layout, inputs: Sequence[Inputs], ranks: Sequence[int], travels: bool
 ) -> Fill:
     """What a node needs for a launch.
 
@@ -151,13 +150,13 @@ def make_fill(
         return Fill(layout, {rank: inputs[rank] for rank in ranks}, inputs[0])
     once = set(layout.common)
 
-    def chosen(arrays: Arrays, common: bool) -> Inputs:
+    def chosen(arrays: Inputs, common: bool) -> Inputs:
         found: list[Given | None] = []
         for signature, array in zip(layout.inputs, arrays):
             replaced = signature.index in layout.replaced
             wanted = (signature.index in once) == common and not replaced
             raw = signature.dtype.raw
-            if not wanted or callable(array):
+            if not wanted or array is None or callable(array):
                 found.append(array if wanted else None)
                 continue
             bits = np.ascontiguousarray(array)
@@ -167,7 +166,7 @@ def make_fill(
     return Fill(layout, {r: chosen(inputs[r], False) for r in ranks}, chosen(inputs[0], True))
 
 
-def all_made(inputs: Sequence[Arrays], ranks: Sequence[int]) -> list[Arrays]:
+def all_made(inputs: Sequence[Inputs], ranks: Sequence[int]) -> list[Inputs]:
     """The inputs with all arrays of some ranks made."""
     chosen = set(ranks)
     return [

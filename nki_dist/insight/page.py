@@ -81,7 +81,7 @@ def html(
         "data": pages.packed(pages.bundle(data, arrays)),
         "time": time,
         "library": pages.packed(pages.library()) if charts else "",
-        "script": "\n".join(map(pages.asset, values.SCRIPTS)),
+        "script": pages.scripts(values.SCRIPTS),
     }
     compared, told = _compared(wrong)
     more = {"compared": told, "start": _start(wrong, made), "live": live}

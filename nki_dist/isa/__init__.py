@@ -3,10 +3,12 @@
 `INSTRUCTIONS` maps opcode to the instruction's declaration; codec, executor and timing look there.
 """
 
+# ruff: noqa: F401 -- what is imported here is exported, see `__all__`
+
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import NoReturn as _NoReturn
 
 from nki_dist.errors import NkiValidationError
@@ -64,11 +66,9 @@ from nki_dist.isa.reciprocal import reciprocal
 from nki_dist.isa.registers import register_alloc, register_load, register_move, register_store
 from nki_dist.isa.rng import rng
 from nki_dist.isa.scalar import NkiScalar, scalar_load, scalar_store
-from nki_dist.isa.scalar import load as _scalar_load  # noqa: F401
-from nki_dist.isa.scalar import store as _scalar_store  # noqa: F401
-from nki_dist.isa.scalar_arithmetic import (
-    scalar_arithmetic as _scalar_arithmetic,  # noqa: F401 -- in INSTRUCTIONS
-)
+from nki_dist.isa.scalar import load as _scalar_load
+from nki_dist.isa.scalar import store as _scalar_store
+from nki_dist.isa.scalar_arithmetic import scalar_arithmetic as _scalar_arithmetic
 from nki_dist.isa.scalar_tensor_tensor import scalar_tensor_tensor
 from nki_dist.isa.select_reduce import select_reduce
 from nki_dist.isa.sendrecv import sendrecv
@@ -94,81 +94,13 @@ INSTRUCTIONS: Mapping[str, Spec] = MappingProxyType(
     }
 )
 
+_HELPERS = ("COLLECTIVES", "Mapping", "MappingProxyType", "ModuleType", "Spec", "annotations")
+
+# Without the submodules, and without what it is made with.
 __all__ = [
-    "INSTRUCTIONS",
-    "NkiInstruction",
-    "NkiScalar",
-    "NkiValidationError",
-    "VirtualRegister",
-    "activate2",
-    "activation",
-    "activation_reduce",
-    "affine_select",
-    "bn_aggr",
-    "bn_stats",
-    "core_barrier",
-    "dependency",
-    "device_print",
-    "dge_mode",
-    "dma_compute",
-    "dma_copy",
-    "dma_engine",
-    "dma_transpose",
-    "dropout",
-    "engine",
-    "exponential",
-    "get_nc_sub_version",
-    "get_nc_version",
-    "gpsimd_engine",
-    "iota",
-    "language_math",
-    "local_gather",
-    "matmul_perf_mode",
-    "max8",
-    "memset",
-    "nc_find_index8",
-    "nc_match_replace8",
-    "nc_matmul",
-    "nc_matmul_mx",
-    "nc_n_gather",
-    "nc_stream_shuffle",
-    "nc_transpose",
-    "nc_version",
-    "nonzero_with_count",
-    "oob_mode",
-    "quantize_mx",
-    "rand2",
-    "rand_get_state",
-    "rand_set_state",
-    "range_select",
-    "reciprocal",
-    "reduce_cmd",
-    "register_alloc",
-    "register_load",
-    "register_move",
-    "register_store",
-    "rng",
-    "scalar_engine",
-    "scalar_load",
-    "scalar_store",
-    "scalar_tensor_tensor",
-    "select_reduce",
-    "sendrecv",
-    "sequence_bounds",
-    "set_rng_seed",
-    "tensor_copy",
-    "tensor_copy_predicated",
-    "tensor_engine",
-    "tensor_partition_reduce",
-    "tensor_reduce",
-    "tensor_scalar",
-    "tensor_scalar_cumulative",
-    "tensor_scalar_reduce",
-    "tensor_tensor",
-    "tensor_tensor_scan",
-    "topk",
-    "unknown_engine",
-    "vector_engine",
+    name
+    for name, value in list(globals().items())
+    if not (name.startswith("_") or name in _HELPERS or isinstance(value, ModuleType))
 ]
 
 

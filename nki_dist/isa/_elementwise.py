@@ -70,18 +70,20 @@ def power(a: Any, b: Any, out: np.ndarray) -> None:
     np.power(_single(a), _single(b), out=out, dtype=np.float64, casting="same_kind")
 
 
-@_alu
-def abs_max(a: Any, b: Any, out: np.ndarray) -> None:
-    """`a` where |a| > |b|, else `b`: ties and any NaN give `b`, as the rule is written."""
-    a, b = _single(a), _single(b)
-    np.copyto(out, np.where(np.absolute(a) > np.absolute(b), a, b))
+def _by_absolute(name: str, compare: np.ufunc) -> Function:
+    """`a` where its magnitude compares so with that of `b`: ties and any NaN give `b`, as the rule
+    is written."""
+
+    def apply(a: Any, b: Any, out: np.ndarray) -> None:
+        a, b = _single(a), _single(b)
+        np.copyto(out, np.where(compare(np.absolute(a), np.absolute(b)), a, b))
+
+    apply.__name__ = name
+    return _alu(apply)
 
 
-@_alu
-def abs_min(a: Any, b: Any, out: np.ndarray) -> None:
-    """`a` where |a| < |b|, else `b`: ties and any NaN give `b`."""
-    a, b = _single(a), _single(b)
-    np.copyto(out, np.where(np.absolute(a) < np.absolute(b), a, b))
+abs_max = _by_absolute("abs_max", np.greater)
+abs_min = _by_absolute("abs_min", np.less)
 
 
 @_alu
@@ -124,22 +126,19 @@ def reciprocal(a: Any, b: Any, out: np.ndarray) -> None:
 # ---- logic (any non-zero value, NaN included, is true; results are 1 and 0) ------------------
 
 
-@_alu
-def logical_and(a: Any, b: Any, out: np.ndarray) -> None:
-    """1 where both are true. Two comparisons and an `&` are four times faster than the ufunc."""
-    np.copyto(out, np.not_equal(a, 0) & np.not_equal(b, 0))
+def _logical(name: str, join: np.ufunc) -> Function:
+    """Two comparisons and a bitwise operator are four times faster than the logical ufunc."""
+
+    def apply(a: Any, b: Any, out: np.ndarray) -> None:
+        np.copyto(out, join(np.not_equal(a, 0), np.not_equal(b, 0)))
+
+    apply.__name__ = name
+    return _alu(apply)
 
 
-@_alu
-def logical_or(a: Any, b: Any, out: np.ndarray) -> None:
-    """1 where either is true."""
-    np.copyto(out, np.not_equal(a, 0) | np.not_equal(b, 0))
-
-
-@_alu
-def logical_xor(a: Any, b: Any, out: np.ndarray) -> None:
-    """1 where exactly one is true."""
-    np.copyto(out, np.not_equal(a, 0) ^ np.not_equal(b, 0))
+logical_and = _logical("logical_and", np.bitwise_and)
+logical_or = _logical("logical_or", np.bitwise_or)
+logical_xor = _logical("logical_xor", np.bitwise_xor)
 
 
 @_alu

@@ -21,6 +21,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.array_tile import tile_holding, tile_sizes
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.tracing import may_reject
@@ -201,11 +202,7 @@ def accumulate_flag(name: str, value: Any) -> bool | None:
         return None
     if isinstance(value, (bool, int, np.bool_, np.integer)):
         return bool(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: True, False or None",
-        code="argument-kind",
-        numbers={"got": value},
-    )
+    raise wrong_value(name, value, "True, False or None", code="argument-kind")
 
 
 def check_tiling(i: Instruction, arch: Arch, rows: int, columns: int, row_only: bool) -> None:

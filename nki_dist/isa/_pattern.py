@@ -12,6 +12,8 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_range
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
@@ -25,10 +27,8 @@ def pattern(name: str, value: Any) -> list[list[int]]:
     try:
         pairs = [[step.__index__(), count.__index__()] for step, count in value]
     except (TypeError, ValueError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of up to four [step, count], ints",
-            code="pattern",
-            numbers={"got": value},
+        raise wrong_value(
+            name, value, "a list of up to four [step, count], ints", code="pattern"
         ) from None
     if any(count < 1 for _, count in pairs):
         raise NkiValidationError(f"{name}={pairs}; every count must be at least 1", code="pattern")
@@ -40,17 +40,8 @@ def int32(name: str, value: Any) -> int:
     try:
         number = value.__index__()
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: an int known when traced",
-            code="argument-kind",
-            numbers={"got": value},
-        ) from None
-    if not _INT32[0] <= number <= _INT32[1]:
-        raise NkiValidationError(
-            f"{name}={number}; allowed: {_INT32[0]} to {_INT32[1]}",
-            code="argument-range",
-            numbers={"got": number, "least": _INT32[0], "most": _INT32[1]},
-        )
+        raise wrong_value(name, value, "an int known when traced", code="argument-kind") from None
+    check_range(name, number, *_INT32)
     return number
 
 
@@ -69,11 +60,8 @@ def check_pattern(pairs: list[list[int]], arch: Arch, **operands: Access) -> Non
     """An access's dimensions at most, and as many values as each operand has per partition."""
     most = arch.access_dims_max
     if not 1 <= len(pairs) <= most:
-        raise NkiValidationError(
-            f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}",
-            code="pattern",
-            numbers={"got": len(pairs), "most": most},
-        )
+        message = f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}"
+        raise NkiValidationError(message, code="pattern", numbers={"got": len(pairs), "most": most})
     count = prod(n for _, n in pairs)
     for name, a in operands.items():
         if a.free_size != count:

@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes import DType, float32
+from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import AluOp
-from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.checks import rule, scalar_or_column, tile_dtype
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.reductions import SUMS, reduce
-from nki_dist.isa.rows import crowded, scratch_rows
+from nki_dist.isa.rows import crowded, flat_rows, scratch_rows
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, is_array, op
-from nki_dist.program import Access
+from nki_dist.program import Access, Instruction
 
 _REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
 
@@ -33,59 +34,39 @@ def reduces(cmd: reduce_cmd) -> bool:
     return cmd in _REDUCING
 
 
-def check_result(name: str, value: Any, partitions: int) -> None:
-    """A place for the registers: one element per partition.
-
-    Raises:
-        NkiValidationError: it isn't.
-    """
-    if value is not None and (value.shape[0] != partitions or value.free_size != 1):
-        raise NkiValidationError(
-            f"{name} has shape {value.shape}; allowed: ({partitions}, 1), one element per "
-            "partition",
-            code="operand-vector",
-            numbers={"got": value.shape, "allowed": (partitions, 1)},
-        )
-
-
-def check_dtype(name: str, value: Any, dtype: DType) -> None:
-    """A (P, 1) tile of the one allowed type.
-
-    Raises:
-        NkiValidationError: it has another.
-    """
-    if isinstance(value, Access) and value.dtype is not dtype:
-        raise NkiValidationError(
-            f"{name} has dtype {value.dtype}; allowed: {dtype}",
-            code="dtype-mismatch",
-            numbers={"got": value.dtype, "allowed": dtype},
-        )
+@rule
+def one_per_partition(i: Instruction, arch: Arch, names: tuple[str, ...], of: str) -> None:
+    """Tiles, or None, with one element for each partition of another operand."""
+    for name in names:
+        a, partitions = i[name], i[of].shape[0]
+        if a is not None and (a.shape[0] != partitions or a.free_size != 1):
+            raise NkiValidationError(
+                f"{name} has shape {a.shape}; allowed: ({partitions}, 1), one element per "
+                "partition",
+                code="operand-vector",
+                numbers={"got": a.shape, "allowed": (partitions, 1)},
+            )
 
 
-def check_initial(
-    name: str, value: Any, cmd: reduce_cmd, partitions: int, unset: Any = None
+@rule
+def initial_value(
+    i: Instruction, arch: Arch, names: tuple[str, ...], of: str, unset: Any = None
 ) -> None:
-    """A start value is given with load_reduce and only then.
+    """A start value is given with load_reduce and only then, a number or (P, 1) float32 tile.
 
-    Args:
-        unset: a number that counts as not given.
-
-    Raises:
-        NkiValidationError: it is missing, not wanted, or no number or (P, 1) float32 tile.
+    `unset` is a number that counts as not given.
     """
-    given = value is not None and (isinstance(value, Access) or value != unset)
+    (name,) = names
+    value, cmd = i[name], i["reduce_cmd"]
     if cmd is reduce_cmd.load_reduce:
         if value is None:
-            raise NkiValidationError(
-                f"{name} is None; reduce_cmd.load_reduce needs it", code="reduce-command"
-            )
-        scalar_or_column(name, value, partitions)
-        check_dtype(name, value, float32)
-    elif given:
-        raise NkiValidationError(
-            f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only",
-            code="reduce-command",
-        )
+            message = f"{name} is None; reduce_cmd.load_reduce needs it"
+            raise NkiValidationError(message, code="reduce-command")
+        scalar_or_column(name, value, i[of].shape[0])
+        tile_dtype(name, float32)(i, arch)
+    elif value is not None and (isinstance(value, Access) or value != unset):
+        message = f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only"
+        raise NkiValidationError(message, code="reduce-command")
 
 
 def registers(kit: Kit, engine: str, data: Access) -> Array:
@@ -134,10 +115,26 @@ def accumulate(
     ]
 
 
-def read_out(
-    kit: Kit, engine: str, data: Access, result: Access, negate: bool = False
+def reduced(
+    kit: Kit,
+    engine: str,
+    data: Access,
+    out: Array,
+    alu: AluOp,
+    cmd: reduce_cmd,
+    initial: Any = None,
 ) -> list[Operation]:
-    """What writes the registers to `result`, converted to its type."""
+    """`accumulate` of results that may lie anywhere."""
+    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
+    return [*copied, *accumulate(kit, engine, data, rows, alu, cmd, initial)]
+
+
+def read_out(
+    kit: Kit, engine: str, data: Access, result: Access | None, negate: bool = False
+) -> list[Operation]:
+    """What writes the registers to `result`, if there is one, converted to its type."""
+    if result is None:
+        return []
     held, ops = registers(kit, engine, data), []
     if negate:
         negated = kit.scratch(held.shape)

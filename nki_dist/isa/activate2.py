@@ -8,16 +8,15 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_result, read_out, reduces
+from nki_dist.isa.accumulate import one_per_partition, read_out, reduced, reduces
 from nki_dist.isa.activation import COMMANDS, FUNCTIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
-from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.checks import number_or_column, same_tile, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.ops.operation import Operation, op
@@ -41,6 +40,14 @@ _OPS = ("multiply", "add", "subtract", "bypass")
     ),
     table="op",
     min_generation=4,
+    checks=[
+        same_tile("dst data"),
+        number_or_column("relu_param", "data"),
+        one_per_partition("reduce_res", "data"),
+        unpacked("dst data imm0 imm1 relu_param reduce_res"),
+    ],
+)
+def activate2(
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),
@@ -48,27 +55,12 @@ _OPS = ("multiply", "add", "subtract", "bypass")
     imm1=read(scalar=True, optional=True),
     op0=Op(_OPS, optional=True),
     op1=Op(_OPS, optional=True),
-    relu_param=read(scalar=True),
-    reverse0=FLAG,
-    reverse1=FLAG,
-    reduce_op=Op(ACTIVATE2_REDUCE, optional=True),
-    reduce_res=write(optional=True),
-    reduce_cmd=Choice(reduce_cmd, COMMANDS),
-)
-def activate2(
-    dst,
-    op,
-    data,
-    imm0,
-    imm1,
-    op0,
-    op1,
-    relu_param=0.0,
-    reverse0=False,
-    reverse1=False,
-    reduce_op=None,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
+    relu_param=read(scalar=True).default(0.0),
+    reverse0=FLAG.default(False),
+    reverse1=FLAG.default(False),
+    reduce_op=Op(ACTIVATE2_REDUCE, optional=True).default(None),
+    reduce_res=write(optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS).default(reduce_cmd.idle),
     name=None,
 ):
     """`dst = op((data op0 imm0) op1 imm1)`, and optionally a reduction of each row.
@@ -107,11 +99,10 @@ def _operators(i: Instruction, arch: Arch) -> None:
         )
     for n, operator in zip("01", ops, strict=True):
         if operator != "bypass":
-            b.check_operand(f"imm{n}", operator, i[f"imm{n}"], i["data"].shape[0])
+            b.operand(f"imm{n}", f"op{n}", "data")(i, arch)
         elif i[f"reverse{n}"]:
-            raise NkiValidationError(
-                f"reverse{n}=True with op{n}=bypass; allowed: False", code="argument-combination"
-            )
+            message = f"reverse{n}=True with op{n}=bypass; allowed: False"
+            raise NkiValidationError(message, code="argument-combination")
     imms = b.tiles(i["imm0"], i["imm1"])
     if len({a.dtype for a in imms}) > 1:
         raise NkiValidationError(
@@ -122,13 +113,7 @@ def _operators(i: Instruction, arch: Arch) -> None:
 
 
 @activate2.check
-def _operands(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
-    partitions = i["data"].shape[0]
-    scalar_or_column("relu_param", i["relu_param"], partitions)
-    check_result("reduce_res", i["reduce_res"], partitions)
-    names = ("dst", "data", "imm0", "imm1", "relu_param", "reduce_res")
-    b.check_not_packed(**{n: i[n] for n in names})
+def _reduction(i: Instruction, arch: Arch) -> None:
     if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
         raise NkiValidationError(
             f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: "
@@ -139,14 +124,10 @@ def _operands(i: Instruction, arch: Arch) -> None:
 
 @activate2.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    data, cmd, result = i["data"], i["reduce_cmd"], i["reduce_res"]
+    data = i["data"]
     ops, around, out = _function(i, kit)
-    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
-    total = accumulate(kit, "scalar", data, rows, ALU[i["reduce_op"] or "add"], cmd)
-    if total:
-        ops += [*copied, *total]
-    read = [] if result is None else read_out(kit, "scalar", data, result)
-    return [*around(*ops), *read]
+    ops += reduced(kit, "scalar", data, out, ALU[i["reduce_op"] or "add"], i["reduce_cmd"])
+    return [*around(*ops), *read_out(kit, "scalar", data, i["reduce_res"])]
 
 
 def _function(i: Instruction, kit: Kit) -> tuple[list[Operation], Any, Any]:

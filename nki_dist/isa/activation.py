@@ -10,17 +10,16 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_dtype, check_result, read_out, reduces
+from nki_dist.isa.accumulate import one_per_partition, read_out, reduced, reduces
 from nki_dist.isa.activations import ACTIVATIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATION_REDUCE, ALU
-from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.checks import number_or_column, same_tile, tile_dtype, unpacked
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, last_writes
 from nki_dist.isa.operands import Choice, Op, read, write
-from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.ops.operation import Operation, op
@@ -30,28 +29,45 @@ FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])
 COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 
 
+def _check_bias(i: Instruction, arch: Arch) -> None:
+    bias = i["bias"]
+    if isinstance(bias, Access) and bias.dtype is tfloat32:
+        message = "bias has dtype tfloat32; allowed: every other dtype"
+        raise NkiValidationError(message, code="dtype-operand")
+    if bias is not None and not isinstance(bias, Access):
+        require_generation(arch, 3, f"a number as bias (got {bias!r}; a (P, 1) tile does it)")
+
+
+def _check_function(i: Instruction, arch: Arch) -> None:
+    require_generation(arch, function_of(i["op"]).generation, f"nl.{i['op']}")
+
+
+OPERANDS = (  # of activation_reduce, too
+    same_tile("dst data"),
+    unpacked("dst data bias scale reduce_res"),
+    number_or_column("scale bias", "data"),
+    tile_dtype("scale", float32),
+    _check_bias,
+    one_per_partition("reduce_res", "data"),
+    _check_function,
+)
+
+
 @instruction(
     engines="scalar",
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
+    checks=OPERANDS,
+)
+def activation(
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),
-    bias=read(scalar=True, optional=True),
-    scale=read(scalar=True),
-    reduce_op=Op(ACTIVATION_REDUCE, optional=True),
-    reduce_res=write(optional=True),
-    reduce_cmd=Choice(reduce_cmd, COMMANDS),
-)
-def activation(
-    dst,
-    op,
-    data,
-    bias=None,
-    scale=1.0,
-    reduce_op=None,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
+    bias=read(scalar=True, optional=True).default(None),
+    scale=read(scalar=True).default(1.0),
+    reduce_op=Op(ACTIVATION_REDUCE, optional=True).default(None),
+    reduce_res=write(optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS).default(reduce_cmd.idle),
     name=None,
 ):
     """`dst = op(data * scale + bias)`, and optionally the sum of each row of the result.
@@ -75,32 +91,10 @@ def activation(
 
 
 @activation.check
-def check_operands(i: Instruction, arch: Arch) -> None:
-    """What activation and activation_reduce ask of data, scale and bias."""
-    same_tile(dst=i["dst"], data=i["data"])
-    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "bias", "scale", "reduce_res")})
-    partitions = i["data"].shape[0]
-    for n in ("scale", "bias"):
-        scalar_or_column(n, i[n], partitions)
-    check_dtype("scale", i["scale"], float32)
-    bias = i["bias"]
-    if isinstance(bias, Access) and bias.dtype is tfloat32:
-        raise NkiValidationError(
-            "bias has dtype tfloat32; allowed: every other dtype", code="dtype-operand"
-        )
-    if bias is not None and not isinstance(bias, Access):
-        require_generation(arch, 3, f"a number as bias (got {bias!r}; a (P, 1) tile does it)")
-    check_result("reduce_res", i["reduce_res"], partitions)
-    require_generation(arch, function_of(i["op"]).generation, f"nl.{i['op']}")
-
-
-@activation.check
 def _reduction(i: Instruction, arch: Arch) -> None:
     if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
-        raise NkiValidationError(
-            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add",
-            code="reduce-command",
-        )
+        message = f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add"
+        raise NkiValidationError(message, code="reduce-command")
 
 
 @activation.meaning
@@ -116,12 +110,8 @@ def activate(i: Instruction, kit: Kit, cmd: reduce_cmd) -> list[Operation]:
     ops, around, out = _function(i, kit)
     # The registers are updated before results are stored, and read out last: reduce_res may be
     # part of dst.
-    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
-    sums = accumulate(kit, "scalar", data, rows, ALU["add"], cmd)
-    if sums:
-        ops += [*copied, *sums]
-    read = [] if result is None else read_out(kit, "scalar", data, result)
-    return [*around(*ops), *read]
+    ops += reduced(kit, "scalar", data, out, ALU["add"], cmd)
+    return [*around(*ops), *read_out(kit, "scalar", data, result)]
 
 
 def _is_copy(i: Instruction) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.isa.activation import FUNCTIONS, activate, check_operands
+from nki_dist.isa.activation import FUNCTIONS, OPERANDS, activate
 from nki_dist.isa.alu import ACTIVATION_REDUCE
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
@@ -19,15 +19,18 @@ from nki_dist.program import Instruction
     engines="scalar",
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
+    checks=OPERANDS,
+)
+def activation_reduce(
     dst=write(indirect=16),
     op=Op(FUNCTIONS),
     data=read(indirect=16),
     reduce_op=Op(ACTIVATION_REDUCE),
     reduce_res=write(optional=True),
-    bias=read(scalar=True, optional=True),
-    scale=read(scalar=True),
-)
-def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None):
+    bias=read(scalar=True, optional=True).default(None),
+    scale=read(scalar=True).default(1.0),
+    name=None,
+):
     """`dst = op(data * scale + bias)`, `reduce_res = sum of each row of that`.
 
     The same as nisa.activation with reduce_cmd.reset_reduce; see there.
@@ -44,9 +47,6 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-activation_reduce.check(check_operands)
 
 
 @activation_reduce.meaning

@@ -1,8 +1,8 @@
 """The table of activation functions of the Scalar Engine, keyed by name, and the language's maths.
 
 Purpose: one row per function with its float32 meaning and its documented range. `ACTIVATIONS` are
-the tokens `nisa.activation(op=...)` takes; `MATH` are unary functions of `nki.language` that are
-no tokens, or mean something else there (`nl.sin` reduces its argument, the engine's doesn't).
+the tokens that `nisa.activation(op=...)` takes; `MATH` are unary functions of `nki.language` that
+are no tokens, or mean something else there (`nl.sin` reduces its argument, the engine's doesn't).
 
 Invariant: within 2 ulp of the mathematical function on the whole float32 domain (0.51 for those
 evaluated in float64, see `_special`), inputs outside the documented range included: there hardware
@@ -42,7 +42,6 @@ class Activation:
             `takes_param` get a scalar or broadcastable array more.
         valid: documented input range (low, high), or None for every input.
         valid_magnitude: the range bounds |x|, not x.
-        derivative_of: the function this one is the derivative of.
         takes_param: it reads `param` (`relu_param` of activate2; 0.0 by default).
         accuracy: "rounded" (one rounding of a float64 result, or an exact operation), "2ulp".
         generation: first NeuronCore generation that has it.
@@ -52,7 +51,6 @@ class Activation:
     f32: Unary
     valid: tuple[float, float] | None = None
     valid_magnitude: bool = False
-    derivative_of: str | None = None
     takes_param: bool = False
     accuracy: Literal["rounded", "2ulp"] = "rounded"
     generation: int = 2
@@ -92,21 +90,17 @@ def _rows() -> Iterable[Activation]:
     yield Activation("relu", _unary(e.relu))
     yield Activation("prelu", _prelu, takes_param=True, generation=4)
     yield Activation("gelu", s.blockwise(s.gelu))
-    yield Activation("gelu_dx", s.blockwise(s.gelu_dx), derivative_of="gelu")
+    yield Activation("gelu_dx", s.blockwise(s.gelu_dx))
     yield Activation("gelu_apprx_tanh", s.blockwise(s.gelu_apprx_tanh))
     yield Activation("gelu_apprx_sigmoid", s.blockwise(s.gelu_apprx_sigmoid))
-    yield Activation(
-        "gelu_apprx_sigmoid_dx",
-        s.blockwise(s.gelu_apprx_sigmoid_dx),
-        derivative_of="gelu_apprx_sigmoid",
-    )
+    yield Activation("gelu_apprx_sigmoid_dx", s.blockwise(s.gelu_apprx_sigmoid_dx))
     yield Activation("silu", s.blockwise(s.silu))
-    yield Activation("silu_dx", s.blockwise(s.silu_dx), derivative_of="silu")
+    yield Activation("silu_dx", s.blockwise(s.silu_dx))
     yield Activation("tanh", s.direct(np.tanh))
     yield Activation("softplus", s.blockwise(s.softplus))
     yield Activation("mish", s.blockwise(s.mish))
     yield Activation("erf", s.direct(s.erf))
-    yield Activation("erf_dx", s.blockwise(s.erf_dx), derivative_of="erf")
+    yield Activation("erf_dx", s.blockwise(s.erf_dx))
     yield Activation("exp", s.direct(np.exp))
     yield Activation("log", s.direct(np.log), (2.0**-64, 2.0**64))
     # The engine's sine is defined outside [-pi, pi] too: see `engine_sin`.
@@ -157,7 +151,6 @@ def activation(name: str) -> Activation:
     found = ACTIVATIONS.get(name) or ACTIVATIONS.get(_NUMPY_NAMES.get(name, ""))
     if found is None:
         known = ", ".join(sorted(ACTIVATIONS))
-        raise NkiValidationError(
-            f"{name!r} is no activation function; there are {known}", code="operator-unknown"
-        )
+        message = f"{name!r} is no activation function; there are {known}"
+        raise NkiValidationError(message, code="operator-unknown")
     return found

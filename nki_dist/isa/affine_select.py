@@ -17,7 +17,8 @@ from nki_dist.isa.dma_copy import move, through
 from nki_dist.isa.effects import OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
@@ -37,22 +38,17 @@ _NEGATED: Final[dict[str, np.ufunc]] = {
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=copies("dst on_true_tile"), state=None),
+    checks=[same_partitions("dst on_true_tile")],
+    cost=on_gpsimd("dst"),
+)
+def affine_select(
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
     channel_multiplier=Custom(_pattern.int32),
     on_true_tile=read(SBUF),
     on_false_value=Number(),
-    cmp_op=Op(COMPARE),
-    offset=Custom(_pattern.offset),
-)
-def affine_select(
-    dst,
-    pattern,
-    channel_multiplier,
-    on_true_tile,
-    on_false_value,
-    cmp_op="equal",
-    offset=0,
+    cmp_op=Op(COMPARE).default("equal"),
+    offset=Custom(_pattern.offset).default(0),
     name=None,
 ):
     """`dst = on_true_tile where cmp_op(affine, 0), else on_false_value`.
@@ -74,7 +70,6 @@ def affine_select(
 
 @affine_select.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_partitions(dst=i["dst"], on_true_tile=i["on_true_tile"])
     check_pattern(i["pattern"], arch, dst=i["dst"], on_true_tile=i["on_true_tile"])
 
 
@@ -115,11 +110,3 @@ def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
         return mask, [op(negated, row, -column, mask)]
     whole = kit.scratch(mask.shape, np.int32)
     return mask, [*values.fill(whole, kit), op(negated, whole, 0, mask)]
-
-
-@affine_select.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.gpsimd_start + i["dst"].free_size)
-
-
-__all__ = ["affine_select"]

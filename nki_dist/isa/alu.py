@@ -51,7 +51,6 @@ class AluOp:
             bitvec.
         integer: `integer(a, b, out)` on integer arrays of one dtype (scalars allowed); None where
             no exact integer form is defined: compute in float32 and convert.
-        commutative: swapping the operands changes nothing.
         reducible: the document calls it a legal reduction operator.
         identity: where a reduction starts; None if it doesn't reduce.
         engines: engines that execute it, of "vector", "gpsimd", "scalar"; an instruction may
@@ -65,7 +64,6 @@ class AluOp:
     arity: Literal[0, 1, 2]
     f32: Binary
     integer: Binary | None = None
-    commutative: bool = False
     reducible: bool = False
     identity: float | None = None
     engines: frozenset[str] = _BOTH
@@ -80,33 +78,29 @@ class AluOp:
 
 @function(reads="a b", writes="out", raises=True, name="alu.no f32")
 def _no_f32(a: object, b: object, out: object) -> None:
-    raise NkiValidationError(
-        "a bitwise operator has no float32 form: its operands are integers", code="operator-dtype"
-    )
+    message = "a bitwise operator has no float32 form: its operands are integers"
+    raise NkiValidationError(message, code="operator-dtype")
 
 
 @function(reads="a b", writes="out", raises=True, name="alu.not elementwise")
 def _no_elementwise(a: object, b: object, out: object) -> None:
-    raise NkiValidationError(
-        "average is a reduction: it has no element-wise form", code="operator-not-elementwise"
-    )
+    message = "average is a reduction: it has no element-wise form"
+    raise NkiValidationError(message, code="operator-not-elementwise")
 
 
 def _bits(
     name: str, function: Binary, *, arity: Literal[1, 2] = 2, identity: int | None = None
 ) -> AluOp:
     reducible = identity is not None
-    return AluOp(
-        name, "bitvec", arity, _no_f32, function, reducible, reducible, identity, engines=_VECTOR
-    )
+    return AluOp(name, "bitvec", arity, _no_f32, function, reducible, identity, engines=_VECTOR)
 
 
 def _compare(name: str, ufunc: np.ufunc) -> AluOp:
-    return AluOp(name, "compare", 2, ufunc, ufunc, commutative=name in ("equal", "not_equal"))
+    return AluOp(name, "compare", 2, ufunc, ufunc)
 
 
 def _logical(name: str, function: Binary, identity: float) -> AluOp:
-    return AluOp(name, "logical", 2, function, function, True, True, identity)
+    return AluOp(name, "logical", 2, function, function, True, identity)
 
 
 _INF: Final = float("inf")
@@ -114,16 +108,16 @@ _INF: Final = float("inf")
 
 def _rows() -> Iterable[AluOp]:
     """All operators but the second names of some."""
-    yield AluOp("add", "arith", 2, np.add, np.add, True, True, 0.0, _ALL)
-    yield AluOp("subtract", "arith", 2, np.subtract, np.subtract, False, True, 0.0)
-    yield AluOp("multiply", "arith", 2, np.multiply, np.multiply, True, True, 1.0, _ALL)
+    yield AluOp("add", "arith", 2, np.add, np.add, True, 0.0, _ALL)
+    yield AluOp("subtract", "arith", 2, np.subtract, np.subtract, True, 0.0)
+    yield AluOp("multiply", "arith", 2, np.multiply, np.multiply, True, 1.0, _ALL)
     yield AluOp("divide", "arith", 2, np.divide, documented=False)
-    yield AluOp("maximum", "arith", 2, e.maximum, e.maximum, True, True, -_INF)
-    yield AluOp("minimum", "arith", 2, e.minimum, e.minimum, True, True, _INF)
+    yield AluOp("maximum", "arith", 2, e.maximum, e.maximum, True, -_INF)
+    yield AluOp("minimum", "arith", 2, e.minimum, e.minimum, True, _INF)
     yield AluOp("power", "arith", 2, e.power, engines=_GPSIMD)
     yield AluOp("mod", "arith", 2, np.remainder, np.remainder, documented=False)
     yield AluOp("fmod", "arith", 2, np.fmod, np.fmod, documented=False)
-    # Not commutative: a tie between x and -x returns the second operand.
+    # A tie between x and -x returns the second operand.
     for name, single, exact, start in (
         ("abs_max", e.abs_max, e.integer_abs_max, 0.0),
         ("abs_min", e.abs_min, e.integer_abs_min, _INF),
@@ -157,22 +151,6 @@ def _rows() -> Iterable[AluOp]:
 # `nl.max` and `nl.min` are reductions of the language that published kernels pass as operators.
 _SECOND_NAMES: Final = MappingProxyType({"max": "maximum", "min": "minimum"})
 
-# Published Beta 1 kernels pass NumPy's functions as operators; these are the names that differ.
-_NUMPY_NAMES: Final = MappingProxyType(
-    {
-        "absolute": "abs",
-        "true_divide": "divide",
-        "remainder": "mod",
-        "amax": "maximum",
-        "amin": "minimum",
-        "bitwise_not": "invert",
-        "bitwise_invert": "invert",
-        "pow": "power",
-        "float_power": "power",
-        "mean": "average",
-    }
-)
-
 
 def _table() -> dict[str, AluOp]:
     table = {op.name: op for op in _rows()}
@@ -199,18 +177,3 @@ SELECT_REDUCE: Final = _names("maximum")
 DMA_REDUCE: Final = _names("add")
 COLLECTIVE_REDUCE: Final = _names("add", "maximum", "minimum")
 COMPARE: Final = frozenset(name for name, op in ALU.items() if op.kind == "compare")
-
-
-def alu_op(name: str) -> AluOp:
-    """The operator of that name, or of the name of the NumPy function with the same meaning.
-
-    Raises:
-        NkiValidationError: there is none.
-    """
-    op = ALU.get(name) or ALU.get(_NUMPY_NAMES.get(name, ""))
-    if op is None:
-        known = ", ".join(sorted(ALU))
-        raise NkiValidationError(
-            f"{name!r} is no ALU operator; the operators are {known}", code="operator-unknown"
-        )
-    return op

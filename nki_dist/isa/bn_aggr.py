@@ -6,8 +6,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa import broadcast as b
-from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.checks import free_size, same_partitions, unpacked
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
@@ -29,13 +28,26 @@ def _aggregated(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
     return {"dst": np.stack([triples[..., :2].any((1, 2)), triples.any((1, 2))], axis=1)}
 
 
+def _triples(i: Instruction, arch: Arch) -> None:
+    if i["data"].free_size % 3:
+        raise NkiValidationError(
+            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3",
+            code="free-multiple",
+            numbers={"got": i["data"].free_size, "multiple": 3},
+        )
+
+
 @instruction(
     engines="vector",
     effects=Effects(_aggregated("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    data=read(),
+    checks=[
+        same_partitions("dst data"),
+        unpacked("dst data"),
+        _triples,
+        free_size("dst", 2, "2 (mean, variance)"),
+    ],
 )
-def bn_aggr(dst, data, name=None):
+def bn_aggr(dst=write(), data=read(), name=None):
     """`dst = (mean, variance)` per partition, of everything the statistics count.
 
     Args:
@@ -49,24 +61,6 @@ def bn_aggr(dst, data, name=None):
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-@bn_aggr.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_partitions(dst=i["dst"], data=i["data"])
-    b.check_not_packed(dst=i["dst"], data=i["data"])
-    if i["data"].free_size % 3:
-        raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3",
-            code="free-multiple",
-            numbers={"got": i["data"].free_size, "multiple": 3},
-        )
-    if i["dst"].free_size != 2:
-        raise NkiValidationError(
-            f"dst has {i['dst'].free_size} elements per partition; allowed: 2 (mean, variance)",
-            code="free-size",
-            numbers={"got": i["dst"].free_size, "allowed": 2},
-        )
 
 
 @bn_aggr.meaning

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
-from nki_dist.errors import NkiValidationError
-from nki_dist.isa import broadcast as b
-from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.checks import free_size, free_up_to, same_partitions, unpacked
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, op
@@ -37,10 +34,15 @@ def _counted(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 @instruction(
     engines="vector",
     effects=Effects(_counted("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    data=read(),
+    checks=[
+        same_partitions("dst data"),
+        unpacked("dst data"),
+        free_up_to("data", "bn_stats_fmax"),
+        free_size("dst", STATISTICS),
+    ],
+    cost=per_element("data", flops=4),
 )
-def bn_stats(dst, data, name=None):
+def bn_stats(dst=write(), data=read(), name=None):
     """Six numbers per partition for nisa.bn_aggr.
 
     Args:
@@ -55,25 +57,6 @@ def bn_stats(dst, data, name=None):
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-@bn_stats.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_partitions(dst=i["dst"], data=i["data"])
-    b.check_not_packed(dst=i["dst"], data=i["data"])
-    if i["data"].free_size > arch.bn_stats_fmax:
-        raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: up to "
-            f"{arch.bn_stats_fmax}",
-            code="free-limit",
-            numbers={"got": i["data"].free_size, "most": arch.bn_stats_fmax},
-        )
-    if i["dst"].free_size != STATISTICS:
-        raise NkiValidationError(
-            f"dst has {i['dst'].free_size} elements per partition; allowed: {STATISTICS}",
-            code="free-size",
-            numbers={"got": i["dst"].free_size, "allowed": STATISTICS},
-        )
 
 
 @bn_stats.meaning
@@ -101,8 +84,3 @@ def _statistics(values: np.ndarray, out: np.ndarray) -> None:
     out[:, 0] = count
     out[:, 1] = mean[:, 0]
     out[:, 2] = values.sum(axis=1)
-
-
-@bn_stats.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["data"].free_size, arch), flops=4 * i["data"].size)

@@ -17,11 +17,11 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
-from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.checks import check_unpacked, rule, scalar_or_column
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.ops.operation import Operation, is_array, op, share_memory
-from nki_dist.program import Access
+from nki_dist.program import Access, Instruction
 
 ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
 ARITHMETIC = frozenset(name for name in ELEMENTWISE if not ALU[name].is_bitvec)
@@ -31,36 +31,41 @@ ARITHMETIC_BINARY = frozenset(name for name in ARITHMETIC if ALU[name].arity == 
 _FASTER_WITH_ROWS = ("maximum", "minimum")
 
 
-def check_operand(name: str, op: str, value: Any, partitions: int) -> None:
-    """The operand fits its operator: a number or (P, 1) tile for a binary one, none for a unary.
-
-    Raises:
-        NkiValidationError: it doesn't.
-    """
-    if ALU[op].arity == 1:
-        if isinstance(value, Access) or value not in (None, 0):
+@rule
+def operand(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str, of: str) -> None:
+    """Operands fit their operator: for a binary one numbers, or tiles of one element for each
+    partition of another operand; none for a unary one."""
+    op = i[operator]
+    for name in names:
+        value, partitions = i[name], i[of].shape[0]
+        if op is None:
+            if value is not None:
+                message = f"{name} is given, {operator} is None; allowed: both or none"
+                raise NkiValidationError(message, code="argument-combination")
+        elif ALU[op].arity == 1:
+            if isinstance(value, Access) or value not in (None, 0):
+                message = f"{name}={value!r} for the unary nl.{op}; allowed: None or 0"
+                raise NkiValidationError(message, code="argument-combination")
+        elif value is None:
             raise NkiValidationError(
-                f"{name}={value!r} for the unary nl.{op}; allowed: None or 0",
-                code="argument-combination",
+                f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
+                code="operand-missing",
+                numbers={"allowed": (partitions, 1)},
             )
+        else:
+            scalar_or_column(name, value, partitions)
+
+
+@rule
+def operator_dtypes(i: Instruction, arch: Arch, names: tuple[str, ...], operators: str) -> None:
+    """Bitwise operators take integers, tiles of one width; others anything but packed types."""
+    op = next((name for name in (i[n] for n in operators.split()) if name is not None), None)
+    if op is None or not ALU[op].is_bitvec:
+        check_unpacked(i, arch, names)
         return
-    if value is None:
-        raise NkiValidationError(
-            f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
-            code="operand-missing",
-            numbers={"allowed": (partitions, 1)},
-        )
-    scalar_or_column(name, value, partitions)
-
-
-def check_integer(op: str, **operands: Any) -> None:
-    """Operands of a bitwise operator are integers, and its tiles of one width.
-
-    Raises:
-        NkiValidationError: one isn't.
-    """
     widths = {}
-    for name, value in operands.items():
+    for name in names:
+        value = i[name]
         if isinstance(value, Access):
             if not value.dtype.is_integer:
                 raise NkiValidationError(
@@ -71,11 +76,8 @@ def check_integer(op: str, **operands: Any) -> None:
                 )
             widths[name] = value.dtype
         elif value is not None and value != int(value):
-            raise NkiValidationError(
-                f"{name}={value!r}; the bitwise nl.{op} takes whole numbers",
-                code="argument-kind",
-                numbers={"got": value},
-            )
+            message = f"{name}={value!r}; the bitwise nl.{op} takes whole numbers"
+            raise NkiValidationError(message, code="argument-kind", numbers={"got": value})
     if len({dtype.bits for dtype in widths.values()}) > 1:
         raise NkiValidationError(
             f"the bitwise nl.{op} moves bit patterns, so its tiles need one width: got "
@@ -85,30 +87,10 @@ def check_integer(op: str, **operands: Any) -> None:
         )
 
 
-def check_not_packed(**operands: Any) -> None:
-    """Arithmetic has no meaning on packed (x4) data types.
-
-    Raises:
-        NkiValidationError: an operand has one.
-    """
-    for name, value in operands.items():
-        if isinstance(value, Access) and value.dtype.is_mx:
-            raise NkiValidationError(
-                f"{name} has the packed dtype {value.dtype}; allowed: one value per element",
-                code="dtype-packed",
-                numbers={"got": value.dtype},
-            )
-
-
-def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
-    """The operators exist on this platform and this engine.
-
-    Raises:
-        NkiValidationError: one doesn't.
-    """
-    for name in ops:
-        if name is None:
-            continue
+@rule
+def available(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """The operators exist on this platform and this engine."""
+    for name in [i[n] for n in names if i[n] is not None]:
         require_generation(arch, ALU[name].generation, f"nl.{name}")
         if not ALU[name].documented and ALU[name].arity == 2:
             may_reject(
@@ -116,9 +98,9 @@ def check_available(arch: Arch, engine: str, *ops: str | None) -> None:
                 "that it works in simulation only",
                 code="operator-without-instruction",
             )
-        if engine not in ALU[name].engines:
+        if i.engine not in ALU[name].engines:
             raise NkiValidationError(
-                f"nl.{name} on the {engine} engine; allowed: "
+                f"nl.{name} on the {i.engine} engine; allowed: "
                 + ", ".join(sorted(ALU[name].engines)),
                 code="operator-engine",
             )

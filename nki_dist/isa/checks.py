@@ -1,20 +1,42 @@
-"""Constraints that several instructions share."""
+"""Constraints that several instructions share.
+
+Most are rules: an instruction declares them with the parameters that they are about, as in
+`checks=[same_tile("dst data"), one_in_psum("data1 data2")]`. Parameters that may be numbers or None
+are looked at where they hold tiles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias
 
 from nki_dist.arch import Arch
+from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands
+
+Check: TypeAlias = "Callable[[Instruction, Arch], None]"
+P = ParamSpec("P")
 
 MOST_REPEATED: Final = 1 << 22
 """Elements that an operand may always have, however small the tensor that it repeats."""
 
 LONGEST_ROW: Final = 1 << 18
 """Elements per partition: on every platform, SBUF has at most as many bytes in each."""
+
+
+def rule(
+    check: Callable[Concatenate[Instruction, Arch, tuple[str, ...], P], None],
+) -> Callable[Concatenate[str, P], Check]:
+    """Make `check(i, arch, names, ...)` a rule that is declared with names, separated by spaces."""
+
+    def declared(names: str, /, *args: P.args, **kwargs: P.kwargs) -> Check:
+        parameters = tuple(names.split())
+        return lambda i, arch: check(i, arch, parameters, *args, **kwargs)
+
+    declared.__doc__ = check.__doc__
+    return declared
 
 
 def check_repeats(args: Mapping[str, Any]) -> None:
@@ -73,38 +95,93 @@ def _spread(operands: dict[str, Access], dim: int, how: str) -> str | None:
     return None
 
 
-def same_partitions(**operands: Access) -> None:
+def _tiles(i: Instruction, names: tuple[str, ...]) -> dict[str, Access]:
+    args = i.args
+    return {name: args[name] for name in names if isinstance(args[name], Access)}
+
+
+def check_partitions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """All operands touch the same number of partitions."""
-    sizes = {name: a.shape[0] for name, a in operands.items()}
+    tiles = _tiles(i, names)
+    sizes = {name: a.shape[0] for name, a in tiles.items()}
     if len(set(sizes.values())) > 1:
         raise NkiValidationError(
             "operands must have the same number of partitions (dimension 0): got "
             + ", ".join(f"{name} {n}" for name, n in sizes.items()),
             code="partition-mismatch",
-            hint=_spread(operands, 0, "nl.broadcast_to({name}, {shape})"),
+            hint=_spread(tiles, 0, "nl.broadcast_to({name}, {shape})"),
             numbers={**sizes},
         )
 
 
-def same_free_size(**operands: Access) -> None:
+def check_free_size(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """All operands have the same number of elements per partition."""
-    sizes = {name: a.free_size for name, a in operands.items()}
+    tiles = _tiles(i, names)
+    sizes = {name: a.free_size for name, a in tiles.items()}
     if len(set(sizes.values())) > 1:
+        how = "{name}.broadcast(1, {size}), or nisa.tensor_scalar(operand0={name})"
         raise NkiValidationError(
             "operands must have the same number of elements per partition: got "
-            + ", ".join(f"{n} {sizes[n]} (shape {operands[n].shape})" for n in operands),
+            + ", ".join(f"{n} {sizes[n]} (shape {a.shape})" for n, a in tiles.items()),
             code="free-mismatch",
-            hint=_spread(
-                operands, 1, "{name}.broadcast(1, {size}), or nisa.tensor_scalar(operand0={name})"
-            ),
+            hint=_spread(tiles, 1, how),
             numbers={**sizes},
         )
 
 
-def same_tile(**operands: Access) -> None:
+@rule
+def same_tile(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Same partitions and same number of elements per partition; shapes may differ."""
-    same_partitions(**operands)
-    same_free_size(**operands)
+    args = i.args
+    if len({args[name].shape for name in names if isinstance(args[name], Access)}) > 1:
+        check_partitions(i, arch, names)
+        check_free_size(i, arch, names)
+
+
+same_partitions = rule(check_partitions)
+same_free_size = rule(check_free_size)
+
+
+@rule
+def same_dtype(i: Instruction, arch: Arch, names: tuple[str, ...], why: str) -> None:
+    """Two operands have one type."""
+    first, second = names
+    if len(_tiles(i, names)) == 2 and i[first].dtype is not i[second].dtype:
+        raise NkiValidationError(
+            f"{first} has dtype {i[first].dtype}, {second} {i[second].dtype}; {why}",
+            code="dtype-mismatch",
+            numbers={first: i[first].dtype, second: i[second].dtype},
+        )
+
+
+@rule
+def tile_dtype(i: Instruction, arch: Arch, names: tuple[str, ...], dtype: DType) -> None:
+    """Tiles have the one allowed type."""
+    for name, a in _tiles(i, names).items():
+        if a.dtype is not dtype:
+            raise NkiValidationError(
+                f"{name} has dtype {a.dtype}; allowed: {dtype}",
+                code="dtype-mismatch",
+                numbers={"got": a.dtype, "allowed": dtype},
+            )
+
+
+def check_unpacked(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """Arithmetic has no meaning on packed (x4) data types."""
+    for name, a in _tiles(i, names).items():
+        if a.dtype.is_mx:
+            message = f"{name} has the packed dtype {a.dtype}; allowed: one value per element"
+            raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
+
+
+unpacked = rule(check_unpacked)
+
+
+@rule
+def number_or_column(i: Instruction, arch: Arch, names: tuple[str, ...], of: str) -> None:
+    """Numbers, or tiles of one element for each partition of another operand."""
+    for name in names:
+        scalar_or_column(name, i[name], i[of].shape[0])
 
 
 def scalar_or_column(name: str, value: Any, partitions: int) -> None:
@@ -118,39 +195,88 @@ def scalar_or_column(name: str, value: Any, partitions: int) -> None:
         )
 
 
+@rule
+def dimensions(i: Instruction, arch: Arch, names: tuple[str, ...], most: int) -> None:
+    """Tiles of so many dimensions at most."""
+    for name in names:
+        if len(i[name].shape) > most:
+            raise NkiValidationError(
+                f"{name} has {len(i[name].shape)} dimensions; allowed: up to {most}",
+                code="shape-rank",
+                numbers={"got": len(i[name].shape), "most": most},
+            )
+
+
+@rule
+def free_size(
+    i: Instruction, arch: Arch, names: tuple[str, ...], count: int, shown: str = ""
+) -> None:
+    """Exactly so many elements per partition."""
+    for name, a in _tiles(i, names).items():
+        if a.free_size != count:
+            raise NkiValidationError(
+                f"{name} has {a.free_size} elements per partition; allowed: {shown or count}",
+                code="free-size",
+                numbers={"got": a.free_size, "allowed": count},
+            )
+
+
+@rule
+def free_up_to(i: Instruction, arch: Arch, names: tuple[str, ...], figure: str) -> None:
+    """At most as many elements per partition as a figure of the architecture says."""
+    for name in names:
+        got, most = i[name].free_size, getattr(arch, figure)
+        if got > most:
+            message = f"{name} has {got} elements per partition; allowed: up to {most}"
+            raise NkiValidationError(message, code="free-limit", numbers={"got": got, "most": most})
+
+
+@rule
+def within(i: Instruction, arch: Arch, names: tuple[str, ...], least: int, most: int) -> None:
+    """Numbers of a range."""
+    for name in names:
+        if not isinstance(i[name], Access):
+            check_range(name, i[name], least, most)
+
+
+def check_range(name: str, value: Any, least: int, most: int) -> None:
+    """A number of a range.
+
+    Raises:
+        NkiValidationError: it isn't.
+    """
+    if not least <= value <= most:
+        raise NkiValidationError(
+            f"{name}={value}; allowed: {least} to {most}",
+            code="argument-range",
+            numbers={"got": value, "least": least, "most": most},
+        )
+
+
 def check_priority(i: Instruction, arch: Arch) -> None:
     """A class of DMA's quality of service, which exists from NeuronCore-v4."""
     if i["priority"] is None:
         return
     if arch.generation < 4:
-        raise NkiValidationError(
-            f"priority needs NeuronCore-v4; the platform is {arch.name}",
-            code="generation",
-            numbers={"allowed": 4},
-        )
-    if not 0 <= i["priority"] < arch.dma_qos_classes:
-        raise NkiValidationError(
-            f"priority={i['priority']}; allowed: 0 to {arch.dma_qos_classes - 1}",
-            code="argument-range",
-            numbers={"got": i["priority"], "least": 0, "most": arch.dma_qos_classes - 1},
-        )
+        message = f"priority needs NeuronCore-v4; the platform is {arch.name}"
+        raise NkiValidationError(message, code="generation", numbers={"allowed": 4})
+    check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
 
 
-def not_both_psum(**operands: Any) -> None:
+@rule
+def one_in_psum(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """At most one of the operands may be in PSUM."""
-    inside = [n for n, a in operands.items() if isinstance(a, Access) and a.region.value == "psum"]
+    inside = [name for name, a in _tiles(i, names).items() if a.region.value == "psum"]
     if len(inside) > 1:
-        raise NkiValidationError(
-            f"{' and '.join(inside)} are both in PSUM; at most one input may be", code="psum-inputs"
-        )
+        message = f"{' and '.join(inside)} are both in PSUM; at most one input may be"
+        raise NkiValidationError(message, code="psum-inputs")
 
 
-def not_in_psum(engine: str, **operands: Any) -> None:
+@rule
+def not_in_psum(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """GpSimd has no access to PSUM."""
-    if engine != "gpsimd":
-        return
-    for name, a in operands.items():
-        if isinstance(a, Access) and a.region.value == "psum":
+    for name, a in _tiles(i, names).items() if i.engine == "gpsimd" else ():
+        if a.region.value == "psum":
             raise NkiValidationError(
                 f"{name} is in PSUM, which the GpSimd engine can't access; use the Vector or "
                 "Scalar engine, or copy it to SBUF first",

@@ -13,7 +13,8 @@ from nki_dist.isa.effects import CLEAN, Effects, Exchange, Meets
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Tensor
-from nki_dist.isa.spec import Cost, instruction, may_reject
+from nki_dist.isa.spec import instruction, may_reject
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
 
 
@@ -50,11 +51,15 @@ def _hands(i: Instruction) -> Access | None:
     table="",
     accumulates=False,
     chains=False,
-    meets=Meets(_orders, lambda i: i.opcode, "core_barrier_ns", _time, _hands),
+    meets=Meets(_orders, _orders, lambda i: i.opcode, "core_barrier_ns", _time, _hands),
+    cost=fixed("min_issue_cycles"),
+)
+def core_barrier(
     data=Tensor("", ANYWHERE),  # named for ordering only: its bytes aren't read here
     cores=Custom(_cores),
-)
-def core_barrier(data, cores, engine=engine.gpsimd, name=None):
+    engine=engine.gpsimd,
+    name=None,
+):
     """Wait until every listed core has arrived; orders their accesses to `data`.
 
     Accesses to other shared tensors aren't ordered (AWS's page: the cores synchronize on `data`).
@@ -92,11 +97,8 @@ def _check(i: Instruction, arch: Arch) -> None:
             numbers={"got": region.value, "allowed": "shared_hbm"},
         )
     if len(set(i["cores"])) != len(i["cores"]):
-        raise NkiValidationError(
-            f"cores={i['cores']} names a core twice",
-            code="core-number",
-            numbers={"got": i["cores"]},
-        )
+        message = f"cores={i['cores']} names a core twice"
+        raise NkiValidationError(message, code="core-number", numbers={"got": i["cores"]})
 
 
 @core_barrier.exchange
@@ -115,8 +117,3 @@ def _exchange(i: Instruction, kit: Kit):
             yield wires.receive(core, "core_barrier", what, i)
 
     return run
-
-
-@core_barrier.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.min_issue_cycles, known=False)

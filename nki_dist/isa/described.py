@@ -1,4 +1,4 @@
-"""What messages say of a value that should have been a tensor."""
+"""What messages say of a value that should have been a tensor, or another value."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from types import FunctionType
 from typing import Any
 
+from nki_dist.errors import NkiValidationError
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.program import Access
 
@@ -44,6 +45,14 @@ def advice(value: Any) -> str:
     if isinstance(getattr(value, "shape", None), tuple):
         return ". Arrays become tensors when they are arguments of the kernel that is launched"
     return ""
+
+
+def wrong_value(
+    name: str, value: Any, allowed: str, *, code: str, hint: str | None = None
+) -> NkiValidationError:
+    """The error of an argument that is no tensor and isn't what it may be."""
+    message = f"{name}={value!r}; allowed: {allowed}"
+    return NkiValidationError(message, code=code, hint=hint, numbers={"got": value})
 
 
 def absent(module: str, name: str, otherwise: str) -> AttributeError:

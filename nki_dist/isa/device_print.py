@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
 from nki_dist.isa.core import Wires
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, read
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -19,9 +19,7 @@ from nki_dist.program import Instruction
 
 def _prefix(name, value):
     if not isinstance(value, str):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: a constant string", code="argument-kind"
-        )
+        raise wrong_value(name, value, "a constant string", code="argument-kind")
     return value
 
 
@@ -29,10 +27,9 @@ def _prefix(name, value):
     engines="sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=State.PRINTED),
     documented="nki/api/generated/nki.language.device_print",
-    print_prefix=Custom(_prefix),
-    tensor=read(ANYWHERE),
+    cost=fixed("min_issue_cycles"),
 )
-def device_print(print_prefix, tensor):
+def device_print(print_prefix=Custom(_prefix), tensor=read(ANYWHERE)):
     """Print `tensor` with a prefix; see nl.device_print."""
     return locals()
 
@@ -47,8 +44,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
 def _show(wires: Wires, prefix: str, dtype: DType, array: np.ndarray) -> None:
     """A copy of what a tensor holds goes to who prints."""
     wires.print(prefix, np.array(array).view(dtype.dtype))
-
-
-@device_print.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.min_issue_cycles, known=False)

@@ -9,17 +9,12 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, float32, float64
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa import gather as g
 from nki_dist.isa.alu import DMA_REDUCE
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import SBUF_OR_HBM, pieces
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
-from nki_dist.isa.gather import (
-    Chosen,
-    check_rows,
-    chosen_rows,
-    has_vector,
-    refuse_indirection,
-)
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
 from nki_dist.isa.spec import Cost, instruction
@@ -34,28 +29,19 @@ def _scales(name: str, value: Any) -> list[float] | None:
     try:
         return [float(v) for v in value]
     except (OverflowError, TypeError, ValueError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: None or a list of 1.0", code="argument-kind"
-        ) from None
+        raise wrong_value(name, value, "None or a list of 1.0", code="argument-kind") from None
 
 
 @instruction(
-    engines="dma",
-    effects=Effects(elementwise("srcs"), partial=False, bits=None, state=None),
+    engines="dma", effects=Effects(elementwise("srcs"), partial=False, bits=None, state=None)
+)
+def dma_compute(
     dst=write(SBUF_OR_HBM),
     srcs=read(SBUF_OR_HBM, many=True),
     reduce_op=Op(DMA_REDUCE),
-    scales=Custom(_scales),
-    unique_indices=FLAG,
-    oob_mode=Choice(oob_mode),
-)
-def dma_compute(
-    dst,
-    srcs,
-    reduce_op,
-    scales=None,
-    unique_indices=True,
-    oob_mode=oob_mode.error,
+    scales=Custom(_scales).default(None),
+    unique_indices=FLAG.default(True),
+    oob_mode=Choice(oob_mode).default(oob_mode.error),
     name=None,
 ):
     """`dst = srcs[0] + srcs[1] + ...`, by DMA.
@@ -93,11 +79,10 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             numbers={"got": got, "most": most},
         )
     if not all(isinstance(a, Access) for a in srcs):
-        raise NkiValidationError(
-            f"srcs is {srcs!r}; allowed: a list of tensors, not of lists", code="dma-compute-form"
-        )
+        message = f"srcs is {srcs!r}; allowed: a list of tensors, not of lists"
+        raise NkiValidationError(message, code="dma-compute-form")
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
-        refuse_indirection(name, a)
+        g.refuse_indirection(name, a)
         if a.dynamic is not None and a.dynamic.kind == "scalar":
             raise NkiValidationError(
                 f"{name} has an address known only at run time; dma_compute takes only vector "
@@ -105,11 +90,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
                 code="vector-offset",
             )
         if a.dtype.is_mx:
-            raise NkiValidationError(
-                f"{name} has the packed dtype {a.dtype}; DMA can't add those",
-                code="dtype-packed",
-                numbers={"got": a.dtype},
-            )
+            message = f"{name} has the packed dtype {a.dtype}; DMA can't add those"
+            raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
     for n, a in enumerate(srcs):
         if a.size != i["dst"].size:
             raise NkiValidationError(
@@ -129,8 +111,8 @@ def _sizes(i: Instruction, arch: Arch) -> None:
 @dma_compute.check
 def _indirect(i: Instruction, arch: Arch) -> None:
     dst, srcs = i["dst"], i["srcs"]
-    indirect = [a for a in srcs if has_vector(a)]
-    if not indirect and not has_vector(dst):
+    indirect = [a for a in srcs if g.has_vector(a)]
+    if not indirect and not g.has_vector(dst):
         if i["oob_mode"] is oob_mode.skip:
             raise NkiValidationError(
                 "oob_mode.skip, and no tensor has a vector offset; only indices can be skipped",
@@ -138,9 +120,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
             )
         return
     if not i["unique_indices"]:
-        raise NkiValidationError(
-            "unique_indices=False with a vector offset; must be True", code="dma-compute-form"
-        )
+        message = "unique_indices=False with a vector offset; must be True"
+        raise NkiValidationError(message, code="dma-compute-form")
     if len(srcs) != 2 or len(indirect) != 1:
         raise NkiValidationError(
             f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
@@ -150,8 +131,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         )
     table = indirect[0]
     other = srcs[0] if srcs[1] is table else srcs[1]
-    check_rows("srcs[0]" if table is srcs[0] else "srcs[1]", table)
-    if has_vector(dst):
+    g.check_rows("srcs[0]" if table is srcs[0] else "srcs[1]", table)
+    if g.has_vector(dst):
         _check_scatter(dst, table, other)
     elif not dst.region.on_chip or not dst.same_elements(other):
         raise NkiValidationError(
@@ -172,18 +153,16 @@ def _check_scatter(dst: Access, table: Access, other: Access) -> None:
             code="dma-compute-form",
         )
     if not other.region.on_chip:
-        raise NkiValidationError(
-            f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}",
-            code="dma-compute-form",
-        )
+        message = f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}"
+        raise NkiValidationError(message, code="dma-compute-form")
 
 
 @dma_compute.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, srcs = i["dst"], i["srcs"]
-    if has_vector(dst):
+    if g.has_vector(dst):
         return _scatter(i, kit)
-    if any(has_vector(a) for a in srcs):
+    if any(g.has_vector(a) for a in srcs):
         return _gather(i, kit)
     total = kit.scratch((dst.size,))
     part = kit.scratch((dst.size,))
@@ -203,8 +182,8 @@ def _widened(a: Access, into: Array, kit: Kit) -> Operation:
 
 def _gather(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
-    vector = next(a for a in i["srcs"] if has_vector(a))
-    table, source, choice, _ = chosen_rows(vector, kit, i["oob_mode"])
+    vector = next(a for a in i["srcs"] if g.has_vector(a))
+    table, source, choice, _ = g.chosen_rows(vector, kit, i["oob_mode"])
     total = kit.scratch(dst.shape)
     return [
         _widened(dst, total, kit),
@@ -215,7 +194,7 @@ def _gather(i: Instruction, kit: Kit) -> list[Operation]:
 
 @function(reads="source table rows", writes="rows", partial=True, raises=True, name="gather add")
 def _add_gathered(
-    source: np.ndarray, table: np.ndarray, choice: Chosen, src: DType, rows: np.ndarray
+    source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, rows: np.ndarray
 ) -> None:
     """Rows of a table are added to float32 ones."""
     places, valid = choice.read(source)
@@ -229,8 +208,8 @@ def _add_gathered(
 
 def _scatter(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
-    data = next(a for a in i["srcs"] if not has_vector(a))
-    table, source, choice, overlap = chosen_rows(dst, kit, i["oob_mode"])
+    data = next(a for a in i["srcs"] if not g.has_vector(a))
+    table, source, choice, overlap = g.chosen_rows(dst, kit, i["oob_mode"])
     added = kit.scratch(data.shape)
     rows = added.reshape(choice.shape)
     return [
@@ -243,7 +222,7 @@ def _scatter(i: Instruction, kit: Kit) -> list[Operation]:
 def _add_scattered(
     source: np.ndarray,
     rows: np.ndarray,
-    choice: Chosen,
+    choice: g.Chosen,
     overlap: bool,
     dst: DType,
     table: np.ndarray,
@@ -281,6 +260,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
         dma_elements=sum(pieces(a) for a in moved),
         flops=i["dst"].size * (len(i["srcs"]) - 1),
     )
-
-
-__all__ = ["dma_compute"]

@@ -7,17 +7,10 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa import gather as g
 from nki_dist.isa.checks import check_priority
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
-from nki_dist.isa.gather import (
-    Chosen,
-    check_rows,
-    chosen_rows,
-    has_vector,
-    put_rows,
-    refuse_indirection,
-)
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
 from nki_dist.isa.spec import Cost, instruction, todays_kernel
@@ -32,20 +25,14 @@ SBUF_OR_HBM = ANYWHERE - {"psum"}
 @instruction(
     engines="dma",
     effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
-    dst=write(SBUF_OR_HBM, wide=True),
-    src=read(SBUF_OR_HBM, wide=True),
-    priority=Number(integer=True, optional=True),
-    oob_mode=Choice(oob_mode),
-    dge_mode=Choice(dge_mode),
-    engine=Choice(engine, (engine.unknown, engine.sync, engine.scalar)),
 )
 def dma_copy(
-    dst,
-    src,
-    priority=None,
-    oob_mode=oob_mode.error,
-    dge_mode=dge_mode.unknown,
-    engine=engine.unknown,
+    dst=write(SBUF_OR_HBM, wide=True),
+    src=read(SBUF_OR_HBM, wide=True),
+    priority=Number(integer=True, optional=True).default(None),
+    oob_mode=Choice(oob_mode).default(oob_mode.error),
+    dge_mode=Choice(dge_mode).default(dge_mode.unknown),
+    engine=Choice(engine, (engine.unknown, engine.sync, engine.scalar)).default(engine.unknown),
     name=None,
 ):
     """`dst = src` by DMA, between SBUF and HBM in any combination.
@@ -101,11 +88,8 @@ def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
 def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
-        raise NkiValidationError(
-            f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}",
-            code="generation",
-            numbers={"allowed": 3},
-        )
+        message = f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}"
+        raise NkiValidationError(message, code="generation", numbers={"allowed": 3})
     dst, src = i["dst"].dtype, i["src"].dtype
     if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
         raise NkiValidationError(
@@ -116,10 +100,8 @@ def _modes(i: Instruction, arch: Arch) -> None:
             numbers={"dst": dst, "src": src},
         )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
-        raise NkiValidationError(
-            f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}",
-            code="argument-combination",
-        )
+        message = f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
+        raise NkiValidationError(message, code="argument-combination")
 
 
 @dma_copy.check
@@ -127,13 +109,12 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
     if dst.dynamic is None and src.dynamic is None:
         return
-    if has_vector(dst) and has_vector(src):
-        raise NkiValidationError(
-            "dst and src both carry a vector offset; only one of them can", code="vector-offset"
-        )
+    if g.has_vector(dst) and g.has_vector(src):
+        message = "dst and src both carry a vector offset; only one of them can"
+        raise NkiValidationError(message, code="vector-offset")
     for name, a in (("dst", dst), ("src", src)):
-        refuse_indirection(name, a)
-        check_rows(name, a)
+        g.refuse_indirection(name, a)
+        g.check_rows(name, a)
 
 
 @dma_copy.rows
@@ -144,13 +125,13 @@ def _rows_of(i: Instruction) -> list[Block]:
 @dma_copy.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src = i["dst"], i["src"]
-    if has_vector(src):
-        table, source, choice, _ = chosen_rows(src, kit, i["oob_mode"])
+    if g.has_vector(src):
+        table, source, choice, _ = g.chosen_rows(src, kit, i["oob_mode"])
         rows = _rows(dst, choice.shape, kit)
         out = kit.view(dst) if rows is None else rows
         return [op(_gather, source, table, choice, src.dtype, dst.dtype, out)]
-    if has_vector(dst):
-        table, source, choice, overlap = chosen_rows(dst, kit, i["oob_mode"])
+    if g.has_vector(dst):
+        table, source, choice, overlap = g.chosen_rows(dst, kit, i["oob_mode"])
         rows, load = through(src, dst.dtype, kit)
         rows = rows.reshape(choice.shape)
         return [*load, op(_scatter, source, rows, choice, overlap, table)]
@@ -179,7 +160,7 @@ def through(src: Access, dtype: DType, kit: Kit) -> tuple[Array, list[Operation]
 
 @function(reads="source table out", writes="out", partial=True, raises=True, name="gather rows")
 def _gather(
-    source: np.ndarray, table: np.ndarray, choice: Chosen, src: DType, dst: DType, out: np.ndarray
+    source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, dst: DType, out: np.ndarray
 ) -> None:
     """Rows of a table, as another type; those that are left out stay as they are in `out`."""
     places, valid = choice.read(source)
@@ -213,11 +194,11 @@ def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> Array | None:
 
 @function(reads="source rows table", writes="table", partial=True, raises=True, name="scatter rows")
 def _scatter(
-    source: np.ndarray, rows: np.ndarray, choice: Chosen, overlap: bool, table: np.ndarray
+    source: np.ndarray, rows: np.ndarray, choice: g.Chosen, overlap: bool, table: np.ndarray
 ) -> None:
     """Rows to places of a table, in order."""
     places, valid = choice.read(source)
-    put_rows(table, places, rows if valid is None else rows[valid], overlap)
+    g.put_rows(table, places, rows if valid is None else rows[valid], overlap)
 
 
 @dma_copy.cost

@@ -9,7 +9,8 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import check_priority
+from nki_dist.isa.checks import check_priority, same_dtype
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
@@ -32,20 +33,10 @@ def _axes(name: str, value: Any) -> list[int] | None:
     try:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: None or a tuple of ints",
-            code="axis",
-            hint="",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "None or a tuple of ints", code="axis", hint="") from None
     if axes not in _AXES.values():
         allowed = ", ".join(map(str, _AXES.values()))
-        raise NkiValidationError(
-            f"{name}={axes}; allowed: {allowed}",
-            code="axis",
-            hint="",
-            numbers={"got": axes},
-        )
+        raise wrong_value(name, axes, allowed, code="axis", hint="")
     return list(axes)
 
 
@@ -59,20 +50,14 @@ def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
 @instruction(
     engines="dma",
     effects=Effects(_transposed("src"), partial=False, bits=moves("dst src"), state=None),
-    dst=write(SBUF),
-    src=read(SBUF | HBM),
-    axes=Custom(_axes),
-    priority=Number(integer=True, optional=True),
-    dge_mode=Choice(dge_mode),
-    oob_mode=Choice(oob_mode),
 )
 def dma_transpose(
-    dst,
-    src,
-    axes=None,
-    priority=None,
-    dge_mode=dge_mode.unknown,
-    oob_mode=oob_mode.error,
+    dst=write(SBUF),
+    src=read(SBUF | HBM),
+    axes=Custom(_axes).default(None),
+    priority=Number(integer=True, optional=True).default(None),
+    dge_mode=Choice(dge_mode).default(dge_mode.unknown),
+    oob_mode=Choice(oob_mode).default(oob_mode.error),
     name=None,
 ):
     """`dst = src` with the first and last dimensions swapped, by DMA.
@@ -121,13 +106,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="shape-mismatch",
             numbers={"got": dst.shape, "allowed": wanted},
         )
-    if dst.dtype is not src.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src {src.dtype}; a DMA transpose doesn't convert, they "
-            "must be the same",
-            code="dtype-mismatch",
-            numbers={"dst": dst.dtype, "src": src.dtype},
-        )
+    same_dtype("dst src", "a DMA transpose doesn't convert, they must be the same")(i, arch)
     if src.dtype.itemsize not in (2, 4):
         raise NkiValidationError(
             f"src has dtype {src.dtype} of {src.dtype.itemsize} byte; a DMA transpose takes types "
@@ -158,9 +137,8 @@ def _modes(i: Instruction, arch: Arch) -> None:
     if gathered:
         _check_gather(i["src"], arch)
     elif i["oob_mode"] is oob_mode.skip and i["src"].dynamic is None:
-        raise NkiValidationError(
-            "oob_mode.skip is for a src with a run-time index; this has none", code="oob-mode"
-        )
+        message = "oob_mode.skip is for a src with a run-time index; this has none"
+        raise NkiValidationError(message, code="oob-mode")
 
 
 def _check_hwdge(src: Access, arch: Arch) -> None:
@@ -299,6 +277,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
         dma_elements=max(pieces(src), pieces(i["dst"])),
         figures=(figure,),
     )
-
-
-__all__ = ["dma_transpose"]

@@ -7,14 +7,14 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.checks import number_or_column, same_dtype, same_tile, within
 from nki_dist.isa.effects import Effects, State, elementwise, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, draw, uniform
 from nki_dist.isa.rows import column
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
@@ -27,11 +27,15 @@ from nki_dist.program import Access, Instruction
         elementwise("data prob"), partial=False, bits=moves("dst data"), state=State.RANDOM
     ),
     exactness=APPROXIMATE,
-    dst=write(),
-    data=read(),
-    prob=read(scalar=True),
+    checks=[
+        same_tile("dst data"),
+        same_dtype("dst data", "they must be equal"),
+        number_or_column("prob", "data"),
+        within("prob", 0, 1),
+    ],
+    cost=per_element("data"),
 )
-def dropout(dst, data, prob, name=None):
+def dropout(dst=write(), data=read(), prob=read(scalar=True), name=None):
     """`dst = data` with each element replaced by 0 with probability `prob`; nothing is scaled.
 
     Args:
@@ -49,23 +53,10 @@ def dropout(dst, data, prob, name=None):
 
 @dropout.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
     data, prob = i["data"], i["prob"]
-    if i["dst"].dtype is not data.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}, data {data.dtype}; they must be equal",
-            code="dtype-mismatch",
-            numbers={"dst": i["dst"].dtype, "data": data.dtype},
-        )
-    scalar_or_column("prob", prob, data.shape[0])
     if not isinstance(prob, Access):
-        if not 0 <= prob <= 1:
-            raise NkiValidationError(
-                f"prob={prob}; allowed: 0 to 1",
-                code="argument-range",
-                numbers={"got": prob, "least": 0, "most": 1},
-            )
-    elif not (prob.dtype is float32 or (prob.dtype.is_float and data.dtype.is_float)):
+        return
+    if not (prob.dtype is float32 or (prob.dtype.is_float and data.dtype.is_float)):
         allowed = "float types" if data.dtype.is_float else "float32"
         raise NkiValidationError(
             f"prob has dtype {prob.dtype} with data of {data.dtype}; allowed: {allowed}",
@@ -90,8 +81,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         op(copy_where, bits, 0, drop.reshape(data.shape)),
         op(copy, kit.raw(dst), bits.reshape(dst.shape)),
     ]
-
-
-@dropout.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

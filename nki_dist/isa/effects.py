@@ -96,6 +96,7 @@ class Effects:
         unwritten: how it passes on elements that nobody wrote.
         partial: it may leave elements of a destination as they were, by data or attributes. What
             `oob_mode.skip` leaves alone isn't meant: that is known of every instruction.
+        whole: in which instructions of a partial kind attributes say that nothing is left.
         bits: the operands among which bits move, or None if all results are computed.
         state: what it changes or depends on besides tensors and registers, or None.
     """
@@ -104,6 +105,11 @@ class Effects:
     partial: bool
     bits: Bits | None
     state: State | None
+    whole: Callable[[Instruction], bool] = lambda i: False
+
+    def keeps(self, i: Instruction) -> bool:
+        """Whether `i` may leave elements of a destination as they were."""
+        return self.partial and not self.whole(i)
 
     @property
     def copies(self) -> bool:
@@ -163,6 +169,8 @@ class Meets:
     Attributes:
         orders: `orders(i, core)`: whether `core` (0 or 1) meets the other core of its rank. The
             check of races counts these: what the cores do between the same two isn't ordered.
+        waits: `waits(i, core)`: whether `core` surely waits for the other core of its rank, on
+            every rank. For the check of races `orders` counts more, in the kernel's favour.
         hands: the shared tensor whose accesses it alone orders; None: of all.
         channel: equal for instructions of different cores that may be each other's ends.
         figures: fields of the architecture, separated by spaces, that its simulated time rests on.
@@ -171,6 +179,7 @@ class Meets:
     """
 
     orders: Callable[[Instruction, int], bool]
+    waits: Callable[[Instruction, int], bool]
     channel: Callable[[Instruction], Hashable]
     figures: str
     time: Callable[[Instruction, int, int, Arch], Exchange] | None

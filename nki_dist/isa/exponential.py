@@ -4,65 +4,49 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    bfloat16,
-    float8_e4m3,
-    float8_e5m2,
-    float16,
-    float32,
-    int8,
-    int16,
-    int32,
-    tfloat32,
-    uint8,
-    uint16,
-    uint32,
-)
-from nki_dist.errors import NkiValidationError
+from nki_dist import dtypes as d
+from nki_dist.dtypes import float32
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_dtype, check_initial, check_result, read_out
+from nki_dist.isa.accumulate import initial_value, one_per_partition, read_out, reduced
 from nki_dist.isa.activations import ACTIVATIONS
 from nki_dist.isa.alu import ALU
-from nki_dist.isa.checks import same_tile, scalar_or_column
+from nki_dist.isa.checks import dimensions, number_or_column, same_tile, tile_dtype
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Choice, read, write
-from nki_dist.isa.rows import column, flat_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.rows import column
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
-_FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32)
-_INTEGERS = (int8, int16, int32, uint8, uint16)
-_COMMANDS = (
-    reduce_cmd.idle,
-    reduce_cmd.reset_reduce,
-    reduce_cmd.reduce,
-    reduce_cmd.load_reduce,
-)
+_FLOATS = (d.float8_e4m3, d.float8_e5m2, d.float16, d.bfloat16, d.float32)
+_INTEGERS = (d.int8, d.int16, d.int32, d.uint8, d.uint16)
+_COMMANDS = tuple(cmd for cmd in reduce_cmd if cmd is not reduce_cmd.reset)
 
 
 @instruction(
     engines="vector",
     effects=Effects(elementwise("src max_value"), partial=False, bits=None, state=State.SUMS),
     min_generation=4,
-    dst=write(dtypes=(*_FLOATS, tfloat32, *_INTEGERS), indirect=16),
-    src=read(dtypes=(*_FLOATS, *_INTEGERS, uint32), indirect=16),
-    max_value=read(scalar=True),
-    reduce_res=write(dtypes=(*_FLOATS, tfloat32), optional=True),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_init=read(scalar=True),
+    checks=[
+        same_tile("dst src"),
+        dimensions("dst src", 4),
+        number_or_column("max_value", "src"),
+        tile_dtype("max_value", float32),
+        one_per_partition("reduce_res", "src"),
+        initial_value("reduce_init", "src", unset=0),
+    ],
+    cost=per_element("dst", share=1 / 4, flops=2),
 )
 def exponential(
-    dst,
-    src,
-    max_value=0.0,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
-    reduce_init=0.0,
+    dst=write(dtypes=(*_FLOATS, d.tfloat32, *_INTEGERS), indirect=16),
+    src=read(dtypes=(*_FLOATS, *_INTEGERS, d.uint32), indirect=16),
+    max_value=read(scalar=True).default(0.0),
+    reduce_res=write(dtypes=(*_FLOATS, d.tfloat32), optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.idle),
+    reduce_init=read(scalar=True).default(0.0),
     name=None,
 ):
     """`dst = exp(src - max_value)`, and optionally the sum of each row of that.
@@ -83,23 +67,6 @@ def exponential(
     return locals()
 
 
-@exponential.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], src=i["src"])
-    for n in ("dst", "src"):
-        if len(i[n].shape) > 4:
-            raise NkiValidationError(
-                f"{n} has {len(i[n].shape)} dimensions; allowed: up to 4",
-                code="shape-rank",
-                numbers={"got": len(i[n].shape), "most": 4},
-            )
-    partitions = i["src"].shape[0]
-    scalar_or_column("max_value", i["max_value"], partitions)
-    check_dtype("max_value", i["max_value"], float32)
-    check_result("reduce_res", i["reduce_res"], partitions)
-    check_initial("reduce_init", i["reduce_init"], i["reduce_cmd"], partitions, unset=0)
-
-
 @exponential.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     src, cmd, shift = i["src"], i["reduce_cmd"], i["max_value"]
@@ -113,14 +80,5 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         ops.append(op(np.subtract, x, b.pick(shift, iter(arrays[1:])), out))
         x = out
     ops.append(op(ACTIVATIONS["exp"].f32, x, out))
-    if cmd is not reduce_cmd.idle:
-        rows, copied = flat_rows(kit, out)
-        ops += [*copied, *accumulate(kit, "vector", src, rows, ALU["add"], cmd, initial)]
-    result = i["reduce_res"]
-    read = [] if result is None else read_out(kit, "vector", src, result)
-    return [*around(*ops), *read]
-
-
-@exponential.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["dst"].free_size / 4, arch), flops=2 * i["dst"].size)
+    ops += reduced(kit, "vector", src, out, ALU["add"], cmd, initial)
+    return [*around(*ops), *read_out(kit, "vector", src, i["reduce_res"])]

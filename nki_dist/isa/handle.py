@@ -52,19 +52,15 @@ class NkiInstruction:
         """
         released("depends_on without kind" if kind is None else "depends_on(kind=)")
         if kind is not None and not isinstance(kind, dependency):
-            raise NkiValidationError(
-                f"depends_on(kind={kind!r}); allowed: nisa.dependency.runtime, .schedule",
-                code="depends-on",
-            )
+            message = f"depends_on(kind={kind!r}); allowed: nisa.dependency.runtime, .schedule"
+            raise NkiValidationError(message, code="depends-on")
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
-                raise NkiValidationError(
-                    f"depends_on takes instructions, got {producer!r}", code="depends-on"
-                )
+                message = f"depends_on takes instructions, got {producer!r}"
+                raise NkiValidationError(message, code="depends-on")
             if producer.instruction.ordinal >= self.instruction.ordinal:
-                raise NkiValidationError(
-                    "depends_on: the producer comes later in program order", code="depends-on"
-                )
+                message = "depends_on: the producer comes later in program order"
+                raise NkiValidationError(message, code="depends-on")
             if producer.depth > self.depth:
                 raise NkiValidationError(
                     "depends_on: the producer is inside a dynamic loop that the consumer is not in",

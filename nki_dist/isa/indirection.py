@@ -73,10 +73,8 @@ def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:
             numbers={"allowed": 4},
         )
     if i.engine == "scalar" and "dst" in used and i["dst"].region.value == "psum":
-        raise NkiValidationError(
-            "dst is an .indirect() view in PSUM; the Scalar engine scatters to SBUF only",
-            code="indirect-view",
-        )
+        message = "dst is an .indirect() view in PSUM; the Scalar engine scatters to SBUF only"
+        raise NkiValidationError(message, code="indirect-view")
     position = i.args.get("tile_position")
     if position is not None and tuple(position) != (0, 0):
         raise NkiValidationError(

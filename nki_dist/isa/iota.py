@@ -12,7 +12,8 @@ from nki_dist.isa._pattern import Affine, check_pattern
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Custom, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -23,12 +24,15 @@ _EXACT_FLOAT = 2**24
 @instruction(
     engines="gpsimd",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    cost=on_gpsimd("dst"),
+)
+def iota(
     dst=write(SBUF),
     pattern=Custom(_pattern.pattern),
-    offset=Custom(_pattern.offset),
-    channel_multiplier=Custom(_pattern.int32),
-)
-def iota(dst, pattern, offset=0, channel_multiplier=0, name=None):
+    offset=Custom(_pattern.offset).default(0),
+    channel_multiplier=Custom(_pattern.int32).default(0),
+    name=None,
+):
     """`dst[p, w, z, y, x] = offset + p * channel_multiplier + w * step_w + ... + x * step_x`.
 
     Args:
@@ -70,11 +74,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     else:
         change = op(kit.convert(int32, dst.dtype), target, shaped)
     return [*values.fill(whole, kit), change]
-
-
-@iota.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.gpsimd_start + i["dst"].free_size)
-
-
-__all__ = ["iota"]

@@ -7,15 +7,14 @@ activation, marked as assumed. It isn't part of `nki.isa`.
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa.activations import MATH
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
@@ -25,26 +24,15 @@ from nki_dist.program import Instruction
     effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
     table="",  # which functions have one isn't known
     documented="nki/api/nki.language",
-    dst=write(),
-    op=Op(MATH),
-    data=read(),
+    checks=[same_tile("dst data")],
+    cost=per_element("dst", flops=1, known=False),
 )
-def language_math(dst, op, data):
+def language_math(dst=write(), op=Op(MATH), data=read()):
     """`dst = op(data)` element by element, in float32, rounded once to `dst.dtype`."""
     return locals()
-
-
-@language_math.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
 
 
 @language_math.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
     return around(op(MATH[i["op"]].f32, x, out))
-
-
-@language_math.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["dst"].free_size, arch), flops=i["dst"].size, known=False)

@@ -10,6 +10,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint16
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import same_dtype
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
@@ -24,13 +25,15 @@ _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst src_buffer"), state=None),
+)
+def local_gather(
     dst=write(SBUF),
     src_buffer=read(SBUF),
     index=read(SBUF, dtypes=[uint16]),
-    num_elem_per_idx=Number(integer=True),
-    num_valid_indices=Number(integer=True, optional=True),
-)
-def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None):
+    num_elem_per_idx=Number(integer=True).default(1),
+    num_valid_indices=Number(integer=True, optional=True).default(None),
+    name=None,
+):
     """For each group of 16 partitions: `dst[p, n*e + k] = src_buffer[p, indices[n] + k]`.
 
     `indices` are the group's 16 partitions of `index`, partitions first; e is num_elem_per_idx.
@@ -73,12 +76,7 @@ def _check(i: Instruction, arch: Arch) -> None:
                 "multiple": core,
             },
         )
-    if dst.dtype is not src.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src_buffer {src.dtype}; a gather doesn't convert",
-            code="dtype-mismatch",
-            numbers={"dst": dst.dtype, "src_buffer": src.dtype},
-        )
+    same_dtype("dst src_buffer", "a gather doesn't convert")(i, arch)
     width, count, room = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:
         raise NkiValidationError(
@@ -148,6 +146,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     size = i["src_buffer"].dtype.itemsize
     rate = ((28 + 4 * width) / (4 * width)) / min(4 / size, width)
     return Cost(cycles=arch.gpsimd_start + _count(i, arch) * width / rate)
-
-
-__all__ = ["local_gather"]

@@ -6,54 +6,31 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa import broadcast as b
-from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.checks import dimensions, free_size, rule, same_partitions, unpacked
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, union
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
 
 EIGHT = 8
 
 
-def check_row_length(name: str, a: Access, arch: Arch) -> None:
-    """A tile of up to 3 dimensions with 8 to `max8_max` elements per partition.
-
-    Raises:
-        NkiValidationError: it isn't.
-    """
-    if len(a.shape) > 3:
-        raise NkiValidationError(
-            f"{name} has {len(a.shape)} dimensions; allowed: up to 3",
-            code="shape-rank",
-            numbers={"got": len(a.shape), "most": 3},
-        )
-    most = arch.max8_max
-    if not EIGHT <= a.free_size <= most:
-        raise NkiValidationError(
-            f"{name} has {a.free_size} elements per partition; allowed: {EIGHT} to {most}",
-            code="free-limit",
-            numbers={"got": a.free_size, "least": EIGHT, "most": most},
-        )
-
-
-def check_eight(name: str, a: Access) -> None:
-    """Exactly 8 elements per partition.
-
-    Raises:
-        NkiValidationError: there are others.
-    """
-    if a.free_size != EIGHT:
-        raise NkiValidationError(
-            f"{name} has {a.free_size} elements per partition; allowed: exactly {EIGHT}",
-            code="free-size",
-            numbers={"got": a.free_size, "allowed": EIGHT},
-        )
+@rule
+def row_length(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """Tiles with 8 to `max8_max` elements per partition."""
+    for name in names:
+        got, most = i[name].free_size, arch.max8_max
+        if not EIGHT <= got <= most:
+            raise NkiValidationError(
+                f"{name} has {got} elements per partition; allowed: {EIGHT} to {most}",
+                code="free-limit",
+                numbers={"got": got, "least": EIGHT, "most": most},
+            )
 
 
 @passes_on
@@ -66,10 +43,16 @@ def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
 @instruction(
     engines="vector",
     effects=Effects(_largest("src"), partial=False, bits=moves("dst src"), state=None),
-    dst=write(),
-    src=read(),
+    checks=[
+        same_partitions("dst src"),
+        dimensions("src", 3),
+        row_length("src"),
+        free_size("dst", EIGHT, "exactly 8"),
+        unpacked("dst src"),
+    ],
+    cost=per_element("src"),
 )
-def max8(dst, src, name=None):
+def max8(dst=write(), src=read(), name=None):
     """The 8 largest values of each partition, largest first.
 
     Args:
@@ -83,14 +66,6 @@ def max8(dst, src, name=None):
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-@max8.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_partitions(dst=i["dst"], src=i["src"])
-    check_row_length("src", i["src"], arch)
-    check_eight("dst", i["dst"])
-    b.check_not_packed(dst=i["dst"], src=i["src"])
 
 
 @max8.meaning
@@ -110,8 +85,3 @@ def _largest_of(values: np.ndarray, result: np.ndarray) -> None:
     np.copyto(result, values[:, :EIGHT])
     result.sort(axis=1)
     np.negative(result, result)
-
-
-@max8.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["src"].free_size, arch))

@@ -27,10 +27,9 @@ from nki_dist.program import Instruction
     engines="vector gpsimd",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     fills="value",
-    dst=write(ANYWHERE),
-    value=Number(),
+    checks=[not_in_psum("dst")],
 )
-def memset(dst, value, engine=engine.unknown, name=None):
+def memset(dst=write(ANYWHERE), value=Number(), engine=engine.unknown, name=None):
     """Every element of `dst` becomes `value`.
 
     Args:
@@ -49,7 +48,6 @@ def memset(dst, value, engine=engine.unknown, name=None):
 
 @memset.check
 def _check(i: Instruction, arch: Arch) -> None:
-    not_in_psum(i.engine, dst=i["dst"])
     dtype, value = i["dst"].dtype, i["value"]
     if todays_kernel():
         _check_kind(dtype, value)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import uint16, uint32
-from nki_dist.errors import NkiValidationError
-from nki_dist.isa import broadcast as b
-from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.checks import dimensions, free_size, same_partitions, unpacked
 from nki_dist.isa.effects import (
     Effects,
     MaskOf,
@@ -20,11 +17,11 @@ from nki_dist.isa.effects import (
     union,
 )
 from nki_dist.isa.kit import Array, Kit, last_writes
-from nki_dist.isa.max8 import EIGHT, check_eight, check_row_length
+from nki_dist.isa.max8 import EIGHT, row_length
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import load_rows, private_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
@@ -48,11 +45,16 @@ def _found(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results
 @instruction(
     engines="vector",
     effects=Effects(_found("data vals"), partial=False, bits=moves("data vals"), state=None),
-    dst=write(dtypes=INDEX_DTYPES),
-    data=read(),
-    vals=read(),
+    checks=[
+        same_partitions("dst data vals"),
+        dimensions("data vals", 3),
+        row_length("data"),
+        free_size("vals dst", EIGHT, "exactly 8"),
+        unpacked("data vals"),
+    ],
+    cost=per_element("data"),
 )
-def nc_find_index8(dst, data, vals, name=None):
+def nc_find_index8(dst=write(dtypes=INDEX_DTYPES), data=read(), vals=read(), name=None):
     """Positions of the first occurrences of 8 values in each partition.
 
     Args:
@@ -67,21 +69,6 @@ def nc_find_index8(dst, data, vals, name=None):
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-@nc_find_index8.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_partitions(dst=i["dst"], data=i["data"], vals=i["vals"])
-    check_row_length("data", i["data"], arch)
-    check_eight("vals", i["vals"])
-    check_eight("dst", i["dst"])
-    if len(i["vals"].shape) > 3:
-        raise NkiValidationError(
-            f"vals has {len(i['vals'].shape)} dimensions; allowed: up to 3",
-            code="shape-rank",
-            numbers={"got": len(i["vals"].shape), "most": 3},
-        )
-    b.check_not_packed(data=i["data"], vals=i["vals"])
 
 
 @function(reads="values wanted", writes="values found", name="find eight")
@@ -117,8 +104,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     found = kit.scratch(wanted.shape, np.uint32)
     search = op(find_eight, values, wanted, False, found)
     return [load, *load_wanted, search, save_indices(kit, i["dst"], found)]
-
-
-@nc_find_index8.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

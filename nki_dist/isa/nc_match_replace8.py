@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
-from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.checks import free_size, free_up_to, same_partitions, same_tile, unpacked
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.max8 import EIGHT, check_eight
+from nki_dist.isa.max8 import EIGHT
 from nki_dist.isa.nc_find_index8 import INDEX_DTYPES, find_eight, save_indices
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -24,13 +22,25 @@ from nki_dist.program import Instruction
 @instruction(
     engines="vector",
     effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data vals"), state=None),
+    checks=[
+        same_tile("dst data"),
+        same_partitions("data vals"),
+        free_size("vals", EIGHT, "exactly 8"),
+        unpacked("dst data vals"),
+        free_up_to("data", "max8_max"),
+        same_partitions("data dst_idx"),
+        free_size("dst_idx", EIGHT, "exactly 8"),
+    ],
+    cost=per_element("data"),
+)
+def nc_match_replace8(
     dst=write(),
     data=read(),
     vals=read(),
     imm=Number(),
-    dst_idx=write(dtypes=INDEX_DTYPES, optional=True),
-)
-def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None):
+    dst_idx=write(dtypes=INDEX_DTYPES, optional=True).default(None),
+    name=None,
+):
     """`dst = data`, with one occurrence of each of 8 values per partition replaced by `imm`.
 
     Args:
@@ -47,24 +57,6 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None):
         NkiValidationError: shapes or dtypes don't fit.
     """
     return locals()
-
-
-@nc_match_replace8.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
-    same_partitions(data=i["data"], vals=i["vals"])
-    check_eight("vals", i["vals"])
-    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "vals")})
-    if i["data"].free_size > arch.max8_max:
-        raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: up to "
-            f"{arch.max8_max}",
-            code="free-limit",
-            numbers={"got": i["data"].free_size, "most": arch.max8_max},
-        )
-    if i["dst_idx"] is not None:
-        same_partitions(data=i["data"], dst_idx=i["dst_idx"])
-        check_eight("dst_idx", i["dst_idx"])
 
 
 @nc_match_replace8.meaning
@@ -91,8 +83,3 @@ def _replace(found: np.ndarray, imm: np.float32, result: np.ndarray) -> None:
     """Another value where something was found."""
     lane, slot = np.nonzero(found < result.shape[1])
     result[lane, found[lane, slot]] = imm
-
-
-@nc_match_replace8.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["data"].free_size, arch))

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    bfloat16,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    tfloat32,
-)
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa._matmul import (
-    accumulate_flag,
-    check_sizes,
-    check_tiling,
-    multiplied,
-    multiply,
-    pair,
-)
+from nki_dist.isa import _matmul as m
 from nki_dist.isa._transpose import select_columns
 from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, read, write
+from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, listed, read, write
 from nki_dist.isa.spec import Cost, instruction, require_generation
 from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 
-FP8 = frozenset({float8_e4m3, float8_e4m3fn, float8_e5m2})
-WIDE = frozenset({float32, tfloat32})
-INPUTS = FP8 | WIDE | {bfloat16, float16}
+FP8 = frozenset({d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2})
+WIDE = frozenset({d.float32, d.tfloat32})
+INPUTS = FP8 | WIDE | {d.bfloat16, d.float16}
 
 
 def _pads(i: Instruction) -> bool:
@@ -47,32 +32,22 @@ _BITS = Bits(("dst", "stationary"), when=lambda i: i["is_transpose"], pads=_pads
 
 @instruction(
     engines="tensor",
-    effects=Effects(multiplied("stationary moving"), partial=False, bits=_BITS, state=None),
+    effects=Effects(m.multiplied("stationary moving"), partial=False, bits=_BITS, state=None),
     accumulates=True,
     chains=True,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
+)
+def nc_matmul(
     dst=write(PSUM, indirect=32),
     stationary=read(SBUF, dtypes=INPUTS, indirect=32),
     moving=read(SBUF, dtypes=INPUTS, indirect=32),
-    is_stationary_onezero=FLAG,
-    is_moving_onezero=FLAG,
-    is_transpose=FLAG,
-    accumulate=Custom(accumulate_flag),
-    tile_position=Custom(pair),
-    tile_size=Custom(pair),
-    perf_mode=Choice(matmul_perf_mode),
-)
-def nc_matmul(
-    dst,
-    stationary,
-    moving,
-    is_stationary_onezero=False,
-    is_moving_onezero=False,
-    is_transpose=False,
-    accumulate=None,
-    tile_position=(),
-    tile_size=(),
-    perf_mode=matmul_perf_mode.none,
+    is_stationary_onezero=FLAG.default(False),
+    is_moving_onezero=FLAG.default(False),
+    is_transpose=FLAG.default(False),
+    accumulate=Custom(m.accumulate_flag).default(None),
+    tile_position=Custom(m.pair).default(()),
+    tile_size=Custom(m.pair).default(()),
+    perf_mode=Choice(matmul_perf_mode).default(matmul_perf_mode.none),
     name=None,
 ):
     """`dst = stationary.T @ moving`, contracted over partitions.
@@ -125,8 +100,8 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             code="matmul-stationary-size",
             numbers={"got": columns, "most": arch.stationary_free_max},
         )
-    check_sizes(i, columns, _free(moving, double), arch)
-    check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
+    m.check_sizes(i, columns, _free(moving, double), arch)
+    m.check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
 
 
 def _check_double_row(i: Instruction, arch: Arch) -> None:
@@ -135,21 +110,16 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
         a = i[name]
         if a.dtype not in FP8:
             raise NkiValidationError(
-                f"{name} has dtype {a.dtype}; perf_mode double_row takes "
-                + ", ".join(sorted(d.name for d in FP8)),
+                f"{name} has dtype {a.dtype}; perf_mode double_row takes " + listed(FP8),
                 code="matmul-dtypes",
                 numbers={"got": a.dtype, "allowed": FP8},
             )
         if len(a.shape) < 3 or a.shape[1] != 2:
-            raise NkiValidationError(
-                f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)",
-                code="matmul-mode",
-                numbers={"got": a.shape},
-            )
+            message = f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)"
+            raise NkiValidationError(message, code="matmul-mode", numbers={"got": a.shape})
     if i["is_transpose"]:
-        raise NkiValidationError(
-            "is_transpose can't be combined with perf_mode double_row", code="matmul-mode"
-        )
+        message = "is_transpose can't be combined with perf_mode double_row"
+        raise NkiValidationError(message, code="matmul-mode")
 
 
 @nc_matmul.check
@@ -159,26 +129,24 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         if i[name].dtype in WIDE:
             raise NkiValidationError(
                 f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
-                + ", ".join(sorted(d.name for d in INPUTS - WIDE)),
+                + listed(INPUTS - WIDE),
                 code="dtype-operand",
                 numbers={"got": i[name].dtype},
             )
     if "moving" in chosen and i["is_transpose"]:
-        raise NkiValidationError(
-            "moving is an .indirect() view; not allowed with is_transpose", code="matmul-mode"
-        )
+        message = "moving is an .indirect() view; not allowed with is_transpose"
+        raise NkiValidationError(message, code="matmul-mode")
 
 
 @nc_matmul.check
 def _dtypes(i: Instruction, arch: Arch) -> None:
     pair = (i["stationary"].dtype, i["moving"].dtype)
     shown = f"stationary is {pair[0]}, moving {pair[1]}"
-    if float8_e4m3fn in pair:
+    if d.float8_e4m3fn in pair:
         require_generation(arch, 4, "float8_e4m3fn in nc_matmul")
-        if float8_e4m3 in pair:
-            raise NkiValidationError(
-                f"{shown}; the two e4m3 formats can't be mixed in one matmul", code="matmul-dtypes"
-            )
+        if d.float8_e4m3 in pair:
+            message = f"{shown}; the two e4m3 formats can't be mixed in one matmul"
+            raise NkiValidationError(message, code="matmul-dtypes")
     if (pair[0] in WIDE) != (pair[1] in WIDE):
         raise NkiValidationError(
             f"{shown}; if one is float32 or tfloat32 the other must be float32 or tfloat32 too",
@@ -187,11 +155,10 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
     if _moves(i, arch):
         _check_transpose(i, arch)
         return
-    allowed = {float32, bfloat16} if arch.generation >= 4 else {float32}
+    allowed = {d.float32, d.bfloat16} if arch.generation >= 4 else {d.float32}
     if i["dst"].dtype not in allowed:
         raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: "
-            + ", ".join(sorted(d.name for d in allowed)),
+            f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: " + listed(allowed),
             code="matmul-dtypes",
             numbers={"got": i["dst"].dtype, "allowed": allowed},
         )
@@ -199,11 +166,11 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
 
 def _check_transpose(i: Instruction, arch: Arch) -> None:
     source, dst = i["stationary"].dtype, i["dst"].dtype
-    allowed = {source, float32} if source.bits > 8 else {source, bfloat16, float16}
+    allowed = {source, d.float32} if source.bits > 8 else {source, d.bfloat16, d.float16}
     if dst not in allowed:
         raise NkiValidationError(
             f"dst has dtype {dst}, stationary {source}; a transpose moves data, dst can be "
-            + ", ".join(sorted(d.name for d in allowed)),
+            + listed(allowed),
             code="matmul-dtypes",
             numbers={"got": dst, "allowed": allowed},
         )
@@ -223,7 +190,7 @@ def _moves(i: Instruction, arch: Arch) -> bool:
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     if _moves(i, kit.arch):
         return select_columns(i, kit)
-    return multiply(i, kit, _rows(i), (i["stationary"], i["moving"]))
+    return m.multiply(i, kit, _rows(i), (i["stationary"], i["moving"]))
 
 
 @nc_matmul.factors
@@ -243,13 +210,10 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     double = _double(i)
     columns, n = _free(i["stationary"], double), _free(i["moving"], double)
     passes: float = 1
-    if i["stationary"].dtype is float32:
+    if i["stationary"].dtype is d.float32:
         halved = i["is_stationary_onezero"] or i["is_moving_onezero"] or _moves(i, arch)
         passes = arch.matmul_fp32_passes / (2 if halved else 1)
     tile = array_tile(i, arch)
     rows = _rows(i)
     cycles = product_cycles(n, columns, arch, passes)
     return Cost(cycles=cycles, flops=2 * rows * columns * n, tile=tile)
-
-
-__all__ = ["nc_matmul"]

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    DType,
-    bfloat16,
-    float4_e2m1fn_x4,
-    float8_e4m3fn_x4,
-    float8_e5m2_x4,
-    float32,
-)
 from nki_dist.dtypes.mx import e8m0_to_float32, unpack_x4
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa._matmul import (
-    accumulate_flag,
-    check_sizes,
-    check_tiling,
-    deposit,
-    multiplied,
-    pair,
-    product,
-)
+from nki_dist.isa import _matmul as m
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.effects import Effects
 from nki_dist.isa.indirection import is_indirect
@@ -36,34 +21,26 @@ from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
-PACKED = (float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4)
+PACKED = (d.float8_e5m2_x4, d.float8_e4m3fn_x4, d.float4_e2m1fn_x4)
 
 
 @instruction(
     engines="tensor",
-    effects=Effects(multiplied("stationary moving"), partial=False, bits=None, state=None),
+    effects=Effects(m.multiplied("stationary moving"), partial=False, bits=None, state=None),
     accumulates=True,
     chains=True,
     min_generation=4,
     exactness="approximate: float32 sums over the contraction, in an order that isn't published",
-    dst=write(PSUM, dtypes=[float32, bfloat16], indirect=32),
+)
+def nc_matmul_mx(
+    dst=write(PSUM, dtypes=[d.float32, d.bfloat16], indirect=32),
     stationary=read(SBUF, dtypes=PACKED, indirect=32),
     moving=read(SBUF, dtypes=PACKED, indirect=32),
     stationary_scale=read(SBUF, dtypes=SCALES, any_start=True, indirect=32),
     moving_scale=read(SBUF, dtypes=SCALES, any_start=True, indirect=32),
-    tile_position=Custom(pair),
-    tile_size=Custom(pair),
-    accumulate=Custom(accumulate_flag),
-)
-def nc_matmul_mx(
-    dst,
-    stationary,
-    moving,
-    stationary_scale,
-    moving_scale,
-    tile_position=None,
-    tile_size=None,
-    accumulate=None,
+    tile_position=Custom(m.pair).default(None),
+    tile_size=Custom(m.pair).default(None),
+    accumulate=Custom(m.accumulate_flag).default(None),
     name=None,
 ):
     """`dst = stationary.T @ moving` of packed values times their scales.
@@ -95,10 +72,10 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="matmul-stationary-size",
             numbers={"got": columns, "multiple": 2, "most": arch.stationary_free_max},
         )
-    check_sizes(i, columns, moving.free_size, arch)
+    m.check_sizes(i, columns, moving.free_size, arch)
     for name in ("stationary", "moving"):
         check_scale(f"{name}_scale", i[f"{name}_scale"], i[name].shape[0], i[name].free_size)
-    check_tiling(i, arch, stationary.shape[0], columns, row_only=True)
+    m.check_tiling(i, arch, stationary.shape[0], columns, row_only=True)
 
 
 @nc_matmul_mx.check
@@ -120,8 +97,8 @@ def _indirect(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     left, fill_left = _matrix(i["stationary"], i["stationary_scale"], kit)
     right, fill_right = _matrix(i["moving"], i["moving_scale"], kit)
-    out, after = deposit(i["dst"], i.accumulation, kit)
-    return [fill_left, fill_right, *product(left, right, out, kit), *after]
+    out, after = m.deposit(i["dst"], i.accumulation, kit)
+    return [fill_left, fill_right, *m.product(left, right, out, kit), *after]
 
 
 def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[Array, Operation]:
@@ -133,7 +110,7 @@ def _matrix(a: Access, scale: Access, kit: Kit) -> tuple[Array, Operation]:
 
 
 @function(reads="data codes", writes="matrix", name="unpack scaled")
-def _unpack(data: np.ndarray, codes: np.ndarray, dtype: DType, matrix: np.ndarray) -> None:
+def _unpack(data: np.ndarray, codes: np.ndarray, dtype: d.DType, matrix: np.ndarray) -> None:
     """Packed values times their scales, (groups, partitions of a group, 4, elements)."""
     groups, _, _, count = matrix.shape
     partitions = groups * GROUP
@@ -150,6 +127,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     flops = 2 * 4 * i["stationary"].shape[0] * columns * n
     tile = array_tile(i, arch)
     return Cost(cycles=product_cycles(n, columns, arch), flops=flops, known=False, tile=tile)
-
-
-__all__ = ["nc_matmul_mx"]

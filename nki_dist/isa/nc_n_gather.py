@@ -7,8 +7,8 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.codes.picture import outside
 from nki_dist.dtypes import uint32
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
-from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.errors import OutOfBoundsError
+from nki_dist.isa.checks import same_dtype, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
@@ -21,11 +21,13 @@ from nki_dist.program import Instruction
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data"), state=None),
-    dst=write(SBUF),
-    data=read(SBUF),
-    indices=read(SBUF, dtypes=[uint32]),
+    checks=[
+        same_partitions("dst data indices"),
+        same_tile("dst indices"),
+        same_dtype("dst data", "a gather doesn't convert"),
+    ],
 )
-def nc_n_gather(dst, data, indices, name=None):
+def nc_n_gather(dst=write(SBUF), data=read(SBUF), indices=read(SBUF, dtypes=[uint32]), name=None):
     """`dst[p, n] = data[p, indices[p, n]]`, with flattened free dimensions.
 
     Args:
@@ -40,18 +42,6 @@ def nc_n_gather(dst, data, indices, name=None):
         OutOfBoundsError: at run time, an index is not below data's elements per partition.
     """
     return locals()
-
-
-@nc_n_gather.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_partitions(dst=i["dst"], data=i["data"], indices=i["indices"])
-    same_tile(dst=i["dst"], indices=i["indices"])
-    if i["dst"].dtype is not i["data"].dtype:
-        raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}, data {i['data'].dtype}; a gather doesn't convert",
-            code="dtype-mismatch",
-            numbers={"dst": i["dst"].dtype, "data": i["data"].dtype},
-        )
 
 
 @nc_n_gather.meaning
@@ -89,6 +79,3 @@ def _gather(
 def _cost(i: Instruction, arch: Arch) -> Cost:
     groups = -(-i["dst"].free_size // 512)
     return Cost(cycles=groups * arch.gpsimd_start + i["dst"].free_size, known=False)
-
-
-__all__ = ["nc_n_gather"]

@@ -8,12 +8,13 @@ import numpy as np
 
 from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import same_free_size
+from nki_dist.isa.checks import same_dtype, same_free_size
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import put, take
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
@@ -27,11 +28,7 @@ def _mask(name: str, value: Any) -> list[int]:
     try:
         mask = [m.__index__() for m in value]
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: a list of 32 ints",
-            code="shuffle-mask",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "a list of 32 ints", code="shuffle-mask") from None
     if len(mask) != _QUADRANT:
         raise NkiValidationError(
             f"{name} has {len(mask)} entries; must be {_QUADRANT}",
@@ -40,11 +37,8 @@ def _mask(name: str, value: Any) -> list[int]:
         )
     for n, m in enumerate(mask):
         if m != _KEEP and not 0 <= m < _QUADRANT:
-            raise NkiValidationError(
-                f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep",
-                code="shuffle-mask",
-                numbers={"got": m},
-            )
+            message = f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep"
+            raise NkiValidationError(message, code="shuffle-mask", numbers={"got": m})
     return mask
 
 
@@ -64,14 +58,24 @@ def _shuffled(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resu
     return {"dst": out}
 
 
+def _moves_all(i: Instruction) -> bool:
+    return _KEEP not in i["shuffle_mask"][: i["dst"].shape[0]]
+
+
 @instruction(
     engines="vector",
-    effects=Effects(_shuffled("src"), partial=True, bits=moves("dst src"), state=None),
+    effects=Effects(
+        _shuffled("src"), partial=True, bits=moves("dst src"), state=None, whole=_moves_all
+    ),
+    checks=[same_free_size("dst src"), same_dtype("dst src", "a shuffle doesn't convert")],
+    cost=per_element("src"),
+)
+def nc_stream_shuffle(
     dst=write(any_start=True),  # its own rule is stricter
     src=read(any_start=True),
     shuffle_mask=Custom(_mask),
-)
-def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
+    name=None,
+):
     """Partition i of each quadrant of `dst` becomes partition `shuffle_mask[i]` of `src`'s.
 
     Args:
@@ -88,13 +92,6 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
 @nc_stream_shuffle.check
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
-    same_free_size(dst=dst, src=src)
-    if dst.dtype is not src.dtype:
-        raise NkiValidationError(
-            f"dst has dtype {dst.dtype}, src {src.dtype}; a shuffle doesn't convert",
-            code="dtype-mismatch",
-            numbers={"dst": dst.dtype, "src": src.dtype},
-        )
     most = max(dst.shape[0], src.shape[0])
     active = -(-most // _QUADRANT) * _QUADRANT
     allowed = allowed_start_partitions(active, arch)
@@ -135,11 +132,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     whole = targets.size == dst.shape[0]
     save = op(copy, into, shaped) if whole else op(put, into, targets, shaped)
     return [op(take, bits, sources, moved), save]
-
-
-@nc_stream_shuffle.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["src"].free_size, arch))
-
-
-__all__ = ["nc_stream_shuffle", "start_partition"]

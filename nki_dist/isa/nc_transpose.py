@@ -11,6 +11,7 @@ from nki_dist.dtypes import bfloat16, float16, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
+from nki_dist.isa.checks import same_dtype
 from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
@@ -47,10 +48,8 @@ _BITS = Bits(("dst", "data"), when=_same_type)
     accumulates=False,
     chains=True,
     default_engine=default_engine,
-    dst=write(),
-    data=read(),
 )
-def nc_transpose(dst, data, engine=engine.unknown, name=None):
+def nc_transpose(dst=write(), data=read(), engine=engine.unknown, name=None):
     """`dst[f, p] = data[p, f]`, with the free dimensions of both flattened.
 
     Args:
@@ -109,12 +108,7 @@ def _types(i: Instruction, arch: Arch) -> None:
             hint=f"give dst the dtype {data.dtype}: it holds the same values",
         )
         return
-    raise NkiValidationError(
-        f"dst has dtype {dst.dtype}, data {data.dtype}; a transpose doesn't convert, they must "
-        "be the same",
-        code="dtype-mismatch",
-        numbers={"dst": dst.dtype, "data": data.dtype},
-    )
+    same_dtype("dst data", "a transpose doesn't convert, they must be the same")(i, arch)
 
 
 @nc_transpose.check
@@ -154,6 +148,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     if i.engine == "tensor":
         return Cost(cycles=product_cycles(data.shape[0], data.free_size, arch))
     return Cost(cycles=issue_cycles(data.free_size, arch))
-
-
-__all__ = ["nc_transpose"]

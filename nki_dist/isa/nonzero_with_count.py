@@ -13,7 +13,8 @@ from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -23,12 +24,16 @@ from nki_dist.program import Instruction
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=True, bits=None, state=None),
     min_generation=3,
+    checks=[same_partitions("dst src")],
+    cost=on_gpsimd("src", known=False),
+)
+def nonzero_with_count(
     dst=write(SBUF, dtypes=[int32], any_start=True),
     src=read(SBUF, dtypes=[float32, int32], any_start=True),
-    index_offset=Custom(_pattern.int32),
-    padding_val=Custom(_pattern.int32),
-)
-def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None):
+    index_offset=Custom(_pattern.int32).default(0),
+    padding_val=Custom(_pattern.int32).default(-1),
+    name=None,
+):
     """Positions of nonzero elements, padding, and their count, on partitions 0, 16, ..., 112.
 
     Args:
@@ -46,7 +51,6 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None):
 @nonzero_with_count.check
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
-    same_partitions(dst=dst, src=src)
     if dst.free_size != src.free_size + 1:
         raise NkiValidationError(
             f"dst has {dst.free_size} elements per partition (shape {dst.shape}); must be one more "
@@ -85,11 +89,3 @@ def _find(source: np.ndarray, offset: np.int32, padding: int, result: np.ndarray
         found = np.flatnonzero(values)
         np.add(found.astype(np.int32), offset, row[: found.size])
         row[-1] = found.size
-
-
-@nonzero_with_count.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.gpsimd_start + i["src"].free_size, known=False)
-
-
-__all__ = ["nonzero_with_count"]

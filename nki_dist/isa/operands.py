@@ -7,15 +7,17 @@ that involve several operands are the instruction's own `check`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiValidationError
-from nki_dist.isa.described import advice, described
+from nki_dist.isa.described import advice, described, wrong_value
 from nki_dist.isa.indirection import narrowed
 from nki_dist.isa.reach import check_dimensions, check_inside
 from nki_dist.isa.tracing import may_reject
@@ -40,7 +42,8 @@ def _moved(mode: str, got: str, allowed: frozenset[str]) -> str:
     return f"copy it into a tensor with buffer=nl.{buffer} first ({copy}), and pass that"
 
 
-def _names(things: Iterable[Any]) -> str:
+def listed(things: Iterable[Any]) -> str:
+    """What is allowed, for messages."""
     return ", ".join(sorted(str(t) for t in things))
 
 
@@ -52,7 +55,42 @@ class Role:
     def accept(self, name: str, value: Any) -> Any:
         raise NotImplementedError  # abstract: each role defines it
 
+    def default(self, value: Any) -> Default:
+        """The role of a parameter that calls may leave out, and what it is then."""
+        return Default(self, value)
 
+
+class Default(NamedTuple):
+    """A role, and the value of the parameter where a call doesn't give one."""
+
+    role: Role
+    value: Any
+
+
+def roles_of(function: Any) -> dict[str, Role]:
+    """The roles that stand in a signature in place of defaults; calls get the defaults they name.
+
+    Raises:
+        TypeError: a parameter that must be given comes after one that needn't.
+    """
+    roles: dict[str, Role] = {}
+    defaults: list[Any] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        given = parameter.default
+        if isinstance(given, Role):
+            if defaults:
+                raise TypeError(f"{function.__name__}: {name} follows parameters with defaults")
+            roles[name] = given
+        elif isinstance(given, Default):
+            roles[name] = given.role
+            defaults.append(given.value)
+        elif given is not parameter.empty:
+            defaults.append(given)
+    function.__defaults__ = tuple(defaults)
+    return roles
+
+
+@dataclass(eq=False)
 class Tensor(Role):
     """A tensor operand.
 
@@ -69,43 +107,33 @@ class Tensor(Role):
         indirect: partitions per group of offsets (16 or 32) if `.indirect()` views are allowed.
     """
 
-    def __init__(
-        self,
-        mode: str,
-        memories: frozenset[str] = ONCHIP,
-        dtypes: Iterable[DType] | None = None,
-        optional: bool = False,
-        many: bool = False,
-        scalar: bool = False,
-        register: bool = False,
-        wide: bool = False,
-        any_start: bool = False,
-        indirect: int = 0,
-    ) -> None:
-        self.mode = mode
-        self.memories = memories
-        self.dtypes = None if dtypes is None else frozenset(dtypes)
-        self.optional = optional
-        self.many = many
-        self.scalar = scalar
-        self.register = register
-        self.wide = wide
-        self.any_start = any_start
-        self.indirect = indirect
+    mode: str
+    memories: frozenset[str] = ONCHIP
+    dtypes: Iterable[DType] | None = None
+    optional: bool = False
+    many: bool = False
+    scalar: bool = False
+    register: bool = False
+    wide: bool = False
+    any_start: bool = False
+    indirect: int = 0
+
+    def __post_init__(self) -> None:
+        self.dtypes = None if self.dtypes is None else frozenset(self.dtypes)
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, Access):
             if value.storage.region.value not in self.memories:
                 raise NkiValidationError(
                     f"{name} is in {value.storage.region.value}: {value.storage.label}; "
-                    f"allowed memories: {_names(self.memories)}",
+                    f"allowed memories: {listed(self.memories)}",
                     code="memory-kind",
                     hint=_moved(self.mode, value.storage.region.value, self.memories),
                     numbers={"got": value.storage.region.value, "allowed": self.memories},
                 )
             if self.dtypes is not None and value.dtype not in self.dtypes:
                 raise NkiValidationError(
-                    f"{name} has dtype {value.dtype}; allowed: {_names(self.dtypes)}",
+                    f"{name} has dtype {value.dtype}; allowed: {listed(self.dtypes)}",
                     code="dtype-operand",
                     hint=_CONVERTED if self.mode == "w" else None,
                     numbers={"got": value.dtype, "allowed": self.dtypes},
@@ -115,11 +143,8 @@ class Tensor(Role):
             if value.dynamic is not None and not self.memories & HBM:
                 value = self._addressed(name, value)
             if 0 in value.shape:
-                raise NkiValidationError(
-                    f"{name} is empty: shape {value.shape} of {value.storage.label}",
-                    code="shape-empty",
-                    numbers={"got": value.shape},
-                )
+                message = f"{name} is empty: shape {value.shape} of {value.storage.label}"
+                raise NkiValidationError(message, code="shape-empty", numbers={"got": value.shape})
             check_inside(name, value)
             if len(value.shape) > 5 and not self.memories & HBM:
                 check_dimensions(name, value)
@@ -143,26 +168,19 @@ class Tensor(Role):
                 code="array-as-operand",
                 numbers={"shape": value.shape},
             )
-        raise NkiValidationError(
-            f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}",
-            code="operand-kind",
-            numbers={"got": value},
-        )
+        message = f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}"
+        raise NkiValidationError(message, code="operand-kind", numbers={"got": value})
 
     def _addressed(self, name: str, a: Access) -> Access:
         """On-chip operands move their whole pattern by one run-time value, or are indirect."""
         assert a.dynamic is not None
         kind = a.dynamic.kind
         if kind == "vector":
-            raise NkiValidationError(
-                f"{name} has a vector offset; only DMA instructions take those",
-                code="vector-offset",
-            )
+            message = f"{name} has a vector offset; only DMA instructions take those"
+            raise NkiValidationError(message, code="vector-offset")
         if kind == "tensor" and not self.indirect:
-            raise NkiValidationError(
-                f"{name} is an .indirect() view, which this instruction doesn't take there",
-                code="indirect-view",
-            )
+            message = f"{name} is an .indirect() view, which this instruction doesn't take there"
+            raise NkiValidationError(message, code="indirect-view")
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
 
 
@@ -183,10 +201,8 @@ def _number(name: str, value: Any) -> Any:
     if isinstance(value, (np.number, np.bool_)):
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise NkiValidationError(
-            f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1",
-            code="argument-range",
-        )
+        message = f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1"
+        raise NkiValidationError(message, code="argument-range")
     return value
 
 
@@ -202,6 +218,7 @@ def update(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
     return Tensor("rw", memories, **options)
 
 
+@dataclass(eq=False)
 class Counts(Tensor):
     """A tensor that says how many elements go where: some of its rows are read, others written.
 
@@ -209,34 +226,26 @@ class Counts(Tensor):
         read, written: those parts of it, for an instruction.
     """
 
-    def __init__(
-        self,
-        memories: frozenset[str],
-        dtypes: Iterable[DType],
-        read: Callable[[Any], list[Access]],
-        written: Callable[[Any], list[Access]],
-    ) -> None:
-        super().__init__("rw", memories, dtypes)
-        self.read = read
-        self.written = written
+    read: Callable[[Any], list[Access]] = lambda i: []
+    written: Callable[[Any], list[Access]] = lambda i: []
 
 
+@dataclass(eq=False)
 class Choice(Role):
     """A member of an enum, also by name or value (kernels pass "double_row")."""
 
-    def __init__(self, enum: type[Enum], allowed: Iterable[Enum] | None = None) -> None:
-        self.enum = enum
-        self.allowed = tuple(allowed) if allowed is not None else tuple(enum)
+    enum: type[Enum]
+    allowed: Sequence[Enum] = ()
+
+    def __post_init__(self) -> None:
+        self.allowed = tuple(self.allowed or self.enum)
 
     def accept(self, name: str, value: Any) -> Any:
         if type(value) is not self.enum:
             value = self._member(name, value)
         if value not in self.allowed:
-            raise NkiValidationError(
-                f"{name}={value.name}; allowed: {_names(v.name for v in self.allowed)}",
-                code="argument-choice",
-                numbers={"got": value.name},
-            )
+            message = f"{name}={value.name}; allowed: {listed(v.name for v in self.allowed)}"
+            raise NkiValidationError(message, code="argument-choice", numbers={"got": value.name})
         return value
 
     def _member(self, name: str, value: Any) -> Enum:
@@ -253,13 +262,10 @@ class Choice(Role):
                     hint=f"write nisa.{self.enum.__name__}.{member.name}",
                 )
                 return member
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: {_names(members)}",
-            code="argument-choice",
-            numbers={"got": value},
-        )
+        raise wrong_value(name, value, f"{listed(members)}", code="argument-choice")
 
 
+@dataclass(eq=False)
 class Op(Role):
     """An operator token (`nl.add`, `np.add`), stored by name.
 
@@ -268,9 +274,11 @@ class Op(Role):
         optional: None is allowed.
     """
 
-    def __init__(self, allowed: Iterable[str], optional: bool = False) -> None:
-        self.allowed = frozenset(allowed)
-        self.optional = optional
+    allowed: Collection[str]
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        self.allowed = frozenset(self.allowed)
 
     def accept(self, name: str, value: Any) -> Any:
         if value is None and self.optional:
@@ -280,18 +288,18 @@ class Op(Role):
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
         raise NkiValidationError(
-            f"{name}={shown}; allowed: {_names(self.allowed)}",
+            f"{name}={shown}; allowed: {listed(self.allowed)}",
             code="argument-choice",
             numbers={"got": value, "allowed": self.allowed},
         )
 
 
+@dataclass(eq=False)
 class Number(Role):
     """A compile-time number."""
 
-    def __init__(self, integer: bool = False, optional: bool = False) -> None:
-        self.integer = integer
-        self.optional = optional
+    integer: bool = False
+    optional: bool = False
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, (np.number, np.bool_)):
@@ -308,19 +316,19 @@ class Number(Role):
         )
 
 
+@dataclass(eq=False)
 class Register(Role):
     """A register operand.
 
     Args:
-        mode: "r" or "w".
+        register_mode: "r" or "w".
         copies: the parameter whose value a written one takes as it is, if there is one.
         rank: a written one gets the number of a rank, which depends on the rank that asks.
     """
 
-    def __init__(self, mode: str, copies: str = "", rank: bool = False) -> None:
-        self.register_mode = mode
-        self.copies = copies
-        self.rank = rank
+    register_mode: str
+    copies: str = ""
+    rank: bool = False
 
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, VirtualRegister):
@@ -338,17 +346,15 @@ class Register(Role):
                     code="scalar-written",
                 )
             return value.narrow(name)
-        raise NkiValidationError(
-            f"{name} is {value!r}; allowed: a register made by nisa.register_alloc",
-            code="register-kind",
-        )
+        message = f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
+        raise NkiValidationError(message, code="register-kind")
 
 
+@dataclass(eq=False)
 class Custom(Role):
     """Anything a function accepts and turns into plain data (numbers, strings, lists)."""
 
-    def __init__(self, convert: Callable[[str, Any], Any]) -> None:
-        self.convert = convert
+    convert: Callable[[str, Any], Any]
 
     def accept(self, name: str, value: Any) -> Any:
         return self.convert(name, value)
@@ -357,9 +363,7 @@ class Custom(Role):
 def flag(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: True or False", code="argument-kind", numbers={"got": value}
-    )
+    raise wrong_value(name, value, "True or False", code="argument-kind")
 
 
 FLAG = Custom(flag)

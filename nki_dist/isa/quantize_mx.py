@@ -6,32 +6,23 @@ from typing import Final
 
 import numpy as np
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    DType,
-    bfloat16,
-    float8_e4m3fn_x4,
-    float8_e5m2_x4,
-    float8_e8m0fnu,
-    float16,
-    float32,
-    uint8,
-)
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
-SCALES: Final = (float8_e8m0fnu, uint8)
+SCALES: Final = (d.float8_e8m0fnu, d.uint8)
 # Largest exponent of the element type.
-_EMAX: Final = {float8_e4m3fn_x4: 8, float8_e5m2_x4: 15}
+_EMAX: Final = {d.float8_e4m3fn_x4: 8, d.float8_e5m2_x4: 15}
 
 
 @passes_on
@@ -49,11 +40,14 @@ def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Res
     engines="vector",
     effects=Effects(_quantized("src"), partial=True, bits=None, state=None),
     min_generation=4,
-    dst=write(SBUF, dtypes=_EMAX),
-    src=read(SBUF, dtypes=[float16, bfloat16]),
-    dst_scale=write(SBUF, dtypes=SCALES, any_start=True),
+    cost=per_element("src", share=1 / 4),
 )
-def quantize_mx(dst, src, dst_scale, name=None):
+def quantize_mx(
+    dst=write(SBUF, dtypes=_EMAX),
+    src=read(SBUF, dtypes=[d.float16, d.bfloat16]),
+    dst_scale=write(SBUF, dtypes=SCALES, any_start=True),
+    name=None,
+):
     """Quantize to packed 8-bit floats, with one power of two per 8 partitions and 4 elements.
 
     Args:
@@ -99,13 +93,13 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, scale = i["dst"], i["src"], i["dst_scale"]
     values = kit.scratch(src.shape)
     return [
-        op(kit.convert(src.dtype, float32), values, kit.view(src)),
+        op(kit.convert(src.dtype, d.float32), values, kit.view(src)),
         op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale)),
     ]
 
 
 @function(reads="values codes", writes="values target codes", partial=True, name="quantize")
-def _quantize(values: np.ndarray, packed: DType, target: np.ndarray, codes: np.ndarray) -> None:
+def _quantize(values: np.ndarray, packed: d.DType, target: np.ndarray, codes: np.ndarray) -> None:
     """Values as packed ones and, in some rows of `codes`, their scales."""
     partitions = len(target)
     groups = values.reshape(partitions // GROUP, GROUP, -1, 4)
@@ -119,11 +113,3 @@ def _quantize(values: np.ndarray, packed: DType, target: np.ndarray, codes: np.n
     target[...] = pack_x4(values.reshape(partitions, -1), packed).reshape(target.shape)
     code = np.where(finite, exponent + E8M0_BIAS, E8M0_NAN).astype(np.uint8)
     codes[scale_rows(partitions)] = code.reshape(-1, *codes.shape[1:])
-
-
-@quantize_mx.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["src"].free_size / 4, arch))
-
-
-__all__ = ["quantize_mx"]

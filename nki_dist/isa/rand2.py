@@ -6,37 +6,24 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    bfloat16,
-    float8_e4m3,
-    float8_e5m2,
-    float16,
-    float32,
-    int8,
-    int16,
-    int32,
-    tfloat32,
-    uint8,
-    uint16,
-    uint32,
-)
+from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.accumulate import check_dtype
-from nki_dist.isa.checks import scalar_or_column
+from nki_dist.isa.checks import number_or_column, tile_dtype
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, draw, uniform
 from nki_dist.isa.rows import column, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
-_FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32, tfloat32)
-_DTYPES = (*_FLOATS, int8, int16, int32, uint8, uint16, uint32)
+_FLOATS = (d.float8_e4m3, d.float8_e5m2, d.float16, d.bfloat16, d.float32, d.tfloat32)
+_INTEGERS = (d.int8, d.int16, d.int32, d.uint8, d.uint16, d.uint32)
 
 
 @instruction(
@@ -44,11 +31,15 @@ _DTYPES = (*_FLOATS, int8, int16, int32, uint8, uint16, uint32)
     effects=Effects(elementwise("min max"), partial=False, bits=None, state=State.RANDOM),
     min_generation=4,
     exactness=APPROXIMATE,
-    dst=write(dtypes=_DTYPES),
+    checks=[number_or_column("min max", "dst"), tile_dtype("min max", float32)],
+    cost=per_element("dst", share=1 / 4),
+)
+def rand2(
+    dst=write(dtypes=(*_FLOATS, *_INTEGERS)),
     min=read(scalar=True),
     max=read(scalar=True),
-)
-def rand2(dst, min, max, name=None):
+    name=None,
+):
     """Random numbers, uniform between min and max, computed in float32.
 
     Args:
@@ -63,14 +54,10 @@ def rand2(dst, min, max, name=None):
 
 @rand2.check
 def _check(i: Instruction, arch: Arch) -> None:
-    for n in ("min", "max"):
-        scalar_or_column(n, i[n], i["dst"].shape[0])
-        check_dtype(n, i[n], float32)
     numbers = not isinstance(i["min"], Access) and not isinstance(i["max"], Access)
     if numbers and not i["min"] < i["max"]:
-        raise NkiValidationError(
-            f"min={i['min']}, max={i['max']}; allowed: min below max", code="argument-combination"
-        )
+        message = f"min={i['min']}, max={i['max']}; allowed: min below max"
+        raise NkiValidationError(message, code="argument-combination")
 
 
 @rand2.meaning
@@ -96,8 +83,3 @@ def _spread(values: np.ndarray, low: Any, high: Any) -> None:
     np.multiply(values, high - low, values)
     np.add(values, low, values)
     np.minimum(values, high, out=values)  # the addition may round up past it
-
-
-@rand2.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["dst"].free_size / 4, arch))

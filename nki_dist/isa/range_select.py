@@ -9,15 +9,14 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import ALL, float32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_result, read_out
+from nki_dist.isa.accumulate import one_per_partition, read_out, reduced
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
-from nki_dist.isa.checks import same_tile
+from nki_dist.isa.checks import same_tile, unpacked
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import Choice, Custom, Number, Op, read, write
-from nki_dist.isa.rows import flat_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.ops.arrays import copy_where
@@ -40,39 +39,31 @@ def _fill(name: str, value: Any) -> float:
         with np.errstate(all="ignore"):
             if np.float32(value) == np.float32(FP32_MIN):
                 return FP32_MIN
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: float32's lowest number ({FP32_MIN})", code="argument-choice"
-    )
+    raise wrong_value(name, value, f"float32's lowest number ({FP32_MIN})", code="argument-choice")
 
 
 @instruction(
     engines="vector",
     effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS),
     min_generation=3,
+    checks=[
+        same_tile("dst on_true_tile"),
+        unpacked("dst reduce_res"),
+        one_per_partition("bound0 bound1 reduce_res", "on_true_tile"),
+    ],
+)
+def range_select(
     dst=write(),
     on_true_tile=read(dtypes=_FLOATS),
     comp_op0=Op(_COMPARISONS),
     comp_op1=Op(_COMPARISONS),
     bound0=read(dtypes=(float32,)),
     bound1=read(dtypes=(float32,)),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_res=write(optional=True),
-    reduce_op=Op(SELECT_REDUCE),
-    range_start=Number(integer=True),
-    on_false_value=Custom(_fill),
-)
-def range_select(
-    dst,
-    on_true_tile,
-    comp_op0,
-    comp_op1,
-    bound0,
-    bound1,
-    reduce_cmd=reduce_cmd.reset_reduce,
-    reduce_res=None,
-    reduce_op="maximum",
-    range_start=0,
-    on_false_value=...,
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    reduce_res=write(optional=True).default(None),
+    reduce_op=Op(SELECT_REDUCE).default("maximum"),
+    range_start=Number(integer=True).default(0),
+    on_false_value=Custom(_fill).default(...),
     name=None,
 ):
     """Column j stays if `j + range_start` fulfils both comparisons, else becomes float32's lowest.
@@ -98,10 +89,6 @@ def range_select(
 @range_select.check
 def _check(i: Instruction, arch: Arch) -> None:
     data = i["on_true_tile"]
-    same_tile(dst=i["dst"], on_true_tile=data)
-    b.check_not_packed(dst=i["dst"], reduce_res=i["reduce_res"])
-    for n in ("bound0", "bound1", "reduce_res"):
-        check_result(n, i[n], data.shape[0])
     first, last = i["range_start"], i["range_start"] + data.free_size - 1
     if max(abs(first), abs(last)) > _LAST:
         raise NkiValidationError(
@@ -113,7 +100,7 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @range_select.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    data, result, cmd = i["on_true_tile"], i["reduce_res"], i["reduce_cmd"]
+    data, reduction = i["on_true_tile"], ALU[i["reduce_op"]]
     out, (x,), around = kit.elementwise(i["dst"], [data], float32)
     first = i["range_start"]
     numbers = np.arange(first, first + data.free_size, dtype=np.float32)
@@ -129,12 +116,8 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     if x is not out:
         ops.append(op(copy, out, x))
     ops.append(op(copy_where, out, np.float32(FP32_MIN), keep))
-    rows, copied = flat_rows(kit, out)
-    total = accumulate(kit, "vector", data, rows, ALU[i["reduce_op"]], cmd)
-    if total:
-        ops += [*copied, *total]
-    read = [] if result is None else read_out(kit, "vector", data, result)
-    return [*around(*ops), *read]
+    ops += reduced(kit, "vector", data, out, reduction, i["reduce_cmd"])
+    return [*around(*ops), *read_out(kit, "vector", data, i["reduce_res"])]
 
 
 @range_select.cost

@@ -6,7 +6,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
-from nki_dist.isa.checks import same_tile
+from nki_dist.isa.checks import same_tile, unpacked
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
@@ -19,10 +19,9 @@ from nki_dist.program import Instruction
 @instruction(
     engines="vector",
     effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    data=read(),
+    checks=[same_tile("dst data"), unpacked("dst data")],
 )
-def reciprocal(dst, data, name=None):
+def reciprocal(dst=write(), data=read(), name=None):
     """`dst = 1 / data`, computed in float32 and rounded once to `dst.dtype`.
 
     Args:
@@ -32,12 +31,6 @@ def reciprocal(dst, data, name=None):
         NkiValidationError: element counts or dtypes don't fit.
     """
     return locals()
-
-
-@reciprocal.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
-    b.check_not_packed(dst=i["dst"], data=i["data"])
 
 
 @reciprocal.meaning

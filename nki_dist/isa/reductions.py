@@ -144,10 +144,8 @@ def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.nd
     """
     reducer = _F32.get(op.name)
     if reducer is None:
-        raise NkiValidationError(
-            f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}",
-            code="operator-no-reduction",
-        )
+        message = f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}"
+        raise NkiValidationError(message, code="operator-no-reduction")
     if op.name == "add":
         return running_sum(a, out)
     if op.name not in SUMS:
@@ -169,10 +167,8 @@ def reduce_integer(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> n
     ufunc = _INTEGER.get(op.name)
     if ufunc is None:
         known = sorted(_INTEGER)
-        raise NkiValidationError(
-            f"{op.name} doesn't reduce integers; those that do: {known}",
-            code="operator-no-reduction",
-        )
+        message = f"{op.name} doesn't reduce integers; those that do: {known}"
+        raise NkiValidationError(message, code="operator-no-reduction")
     # Without the dtype NumPy widens a sum of narrow integers.
     result = ufunc.reduce(a, axis=-1, dtype=a.dtype)
     if out is None:

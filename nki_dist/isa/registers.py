@@ -6,13 +6,17 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
-from nki_dist.isa.spec import Cost, current_tracer, instruction
+from nki_dist.isa.spec import current_tracer, instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Access, Instruction, VirtualRegister
+
+_NOTHING_ELSE = Effects(CLEAN, partial=False, bits=None, state=None)
 
 
 def register_alloc(x=None):
@@ -34,20 +38,11 @@ def _int_or_register(name, value):
         return value.narrow(name)
     if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
         return int(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: a register or a 32-bit int",
-        code="argument-kind",
-        numbers={"got": value},
-    )
+    raise wrong_value(name, value, "a register or a 32-bit int", code="argument-kind")
 
 
-@instruction(
-    engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
-    dst=Register("w", copies="src"),
-    src=Custom(_int_or_register),
-)
-def register_move(dst, src):
+@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
+def register_move(dst=Register("w", copies="src"), src=Custom(_int_or_register)):
     """Copy a register, or a compile-time int, into register `dst`."""
     return locals()
 
@@ -84,13 +79,8 @@ def store_register(registers: list[int], src: int, bits: int, cell: np.ndarray) 
     cell[()] = registers[src] & ((1 << bits) - 1)
 
 
-@instruction(
-    engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
-    dst=Register("w"),
-    src=read(ANYWHERE),
-)
-def register_load(dst, src):
+@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
+def register_load(dst=Register("w"), src=read(ANYWHERE)):
     """Load register `dst` from a tensor of one 32-bit integer."""
     return locals()
 
@@ -101,13 +91,8 @@ def _load(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
 
 
-@instruction(
-    engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
-    dst=write(ANYWHERE),
-    src=Register("r"),
-)
-def register_store(dst, src):
+@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
+def register_store(dst=write(ANYWHERE), src=Register("r")):
     """Store register `src` into a tensor of one 32-bit integer."""
     return locals()
 
@@ -136,11 +121,3 @@ def _one_element(i: Instruction, arch: Arch) -> None:
 
 register_load.check(_one_element)
 register_store.check(_one_element)
-
-
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)
-
-
-for _spec in (register_move, register_load, register_store):
-    _spec.cost(_cost)

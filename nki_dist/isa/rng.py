@@ -10,8 +10,8 @@ from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import write
 from nki_dist.isa.randomness import APPROXIMATE, draw
-from nki_dist.isa.spec import Cost, instruction, require_generation
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction, require_generation
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -21,9 +21,12 @@ from nki_dist.program import Instruction
     engines="vector gpsimd",
     effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     exactness=APPROXIMATE,
-    dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)),
+    checks=[not_in_psum("dst")],
+    cost=per_element("dst", known=False),
 )
-def rng(dst, engine=engine.vector, name=None):
+def rng(
+    dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)), engine=engine.vector, name=None
+):
     """Every element of `dst` becomes random bits: the low bits of a 32-bit random word.
 
     Args:
@@ -38,7 +41,6 @@ def rng(dst, engine=engine.vector, name=None):
 
 @rng.check
 def _check(i: Instruction, arch: Arch) -> None:
-    not_in_psum(i.engine, dst=i["dst"])
     if i.engine == "gpsimd":
         require_generation(arch, 3, "rng on the GpSimd engine")
 
@@ -47,8 +49,3 @@ def _check(i: Instruction, arch: Arch) -> None:
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     bits, drawn = draw(kit, i.engine, i["dst"])
     return [drawn, op(cast, kit.raw(i["dst"]), bits.reshape(i["dst"].shape))]
-
-
-@rng.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(i["dst"].free_size, arch), known=False)

@@ -24,7 +24,8 @@ from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Register, read, write
 from nki_dist.isa.registers import load_register, store_register
 from nki_dist.isa.scalar_arithmetic import scalar_arithmetic
-from nki_dist.isa.spec import Cost, current_tracer, instruction, released
+from nki_dist.isa.spec import current_tracer, instruction, released
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
@@ -106,11 +107,8 @@ class NkiScalar(VirtualRegister):
     def _compare(self, other: Any) -> NkiScalar:
         self._operand("a comparison", other)
         if self.dtype is int64:
-            raise CompileError(
-                "a comparison of NkiScalars of int64; there is none of 64 bits",
-                location=self._where(),
-                code="scalar-comparison",
-            )
+            message = "a comparison of NkiScalars of int64; there is none of 64 bits"
+            raise CompileError(message, location=self._where(), code="scalar-comparison")
         return NkiScalar(self.register, self.dtype, True)
 
     def _operand(self, what: str, other: Any) -> int | VirtualRegister:
@@ -220,18 +218,13 @@ class NkiScalar(VirtualRegister):
 _NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
 
 
-def _load(dst, src):
+def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
     """Register `dst` becomes the integer of a tensor; `nisa.scalar_load` emits it."""
     return locals()
 
 
 _load.__name__ = "scalar_load"
-load = instruction(
-    engines="sync",
-    effects=_NOTHING_ELSE,
-    dst=Register("w"),
-    src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True),
-)(_load)
+load = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
 
 
 @load.meaning
@@ -269,19 +262,17 @@ def _value(name: str, value: Any) -> VirtualRegister:
     )
 
 
-def _store(dst, value, bits):
+def _store(
+    dst=write(SBUF | HBM, dtypes=_WIDTHS, wide=True),
+    value=Custom(_value),
+    bits=Number(integer=True),
+):
     """Store a register into a tensor of as many bits; `nisa.scalar_store` emits it."""
     return locals()
 
 
 _store.__name__ = "scalar_store"
-store = instruction(
-    engines="sync",
-    effects=_NOTHING_ELSE,
-    dst=write(SBUF | HBM, dtypes=_WIDTHS, wide=True),
-    value=Custom(_value),
-    bits=Number(integer=True),
-)(_store)
+store = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_store)
 
 
 @store.meaning
@@ -326,11 +317,3 @@ def _same_width(i: Instruction, arch: Arch) -> None:
             code="scalar-dtypes",
             numbers={"got": i["dst"].dtype, "allowed": f"int{i['bits']}"},
         )
-
-
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)
-
-
-for _spec in (load, store):
-    _spec.cost(_cost)

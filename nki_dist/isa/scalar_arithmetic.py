@@ -9,10 +9,12 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.dtypes import int64
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Op, Register
-from nki_dist.isa.spec import DOCS, Cost, instruction
+from nki_dist.isa.spec import DOCS, instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
@@ -31,22 +33,22 @@ def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
         return value
     if isinstance(value, int) and int64.min <= value <= int64.max:
         return value
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: a register or an int of 64 bits", code="scalar-operand"
-    )
+    raise wrong_value(name, value, "a register or an int of 64 bits", code="scalar-operand")
 
 
 @instruction(
     engines="sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     documented=f"{DOCS}nki.isa.NkiScalar",
+    cost=fixed("register_cycles"),
+)
+def scalar_arithmetic(
     dst=Register("w"),
     op=Op(_OPERATORS),
     data1=Custom(_int_or_register),
     data2=Custom(_int_or_register),
     bits=Number(integer=True),
-)
-def scalar_arithmetic(dst, op, data1, data2, bits):
+):
     """Register `dst` becomes `data1 op data2`, wrapped to 32 or 64 bits; operators emit it."""
     return locals()
 
@@ -60,9 +62,8 @@ def wrapped(value: int, bits: int) -> int:
 @scalar_arithmetic.check
 def _known_width(i: Instruction, arch: Arch) -> None:
     if i["bits"] not in (32, 64):
-        raise NkiValidationError(
-            f"bits={i['bits']}; allowed: 32, 64", code="scalar-width", numbers={"got": i["bits"]}
-        )
+        message = f"bits={i['bits']}; allowed: 32, 64"
+        raise NkiValidationError(message, code="scalar-width", numbers={"got": i["bits"]})
 
 
 @scalar_arithmetic.meaning
@@ -82,8 +83,3 @@ def _compute(
     """A register becomes what an operator makes of registers and numbers, wrapped."""
     a, b = (registers[x] if type(x) is RegisterNumber else x for x in (first, second))
     registers[dst] = wrapped(_OPERATORS[operator](a, b), bits)
-
-
-@scalar_arithmetic.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)

@@ -6,7 +6,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
-from nki_dist.isa.checks import not_both_psum, same_tile
+from nki_dist.isa.checks import one_in_psum, same_tile, unpacked
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
@@ -17,20 +17,27 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    former="dtype",
+    former=("dtype",),
     engines="vector",
     effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
+    checks=[
+        same_tile("dst data operand1"),
+        one_in_psum("data operand1"),
+        b.operand("operand0", "op0", "data"),
+        unpacked("dst data operand0 operand1"),
+        b.available("op0 op1"),
+    ],
+)
+def scalar_tensor_tensor(
     dst=write(),
     data=read(),
     op0=Op(b.ARITHMETIC),
     operand0=read(scalar=True, optional=True),
     op1=Op(b.ARITHMETIC_BINARY),
     operand1=read(),
-    reverse0=FLAG,
-    reverse1=FLAG,
-)
-def scalar_tensor_tensor(
-    dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None
+    reverse0=FLAG.default(False),
+    reverse1=FLAG.default(False),
+    name=None,
 ):
     """`dst = (data op0 operand0) op1 operand1` with a broadcast operand0 and a full operand1.
 
@@ -47,15 +54,6 @@ def scalar_tensor_tensor(
         NkiValidationError: shapes, dtypes, memories or operators don't fit.
     """
     return locals()
-
-
-@scalar_tensor_tensor.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"], operand1=i["operand1"])
-    not_both_psum(data=i["data"], operand1=i["operand1"])
-    b.check_operand("operand0", i["op0"], i["operand0"], i["data"].shape[0])
-    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "operand0", "operand1")})
-    b.check_available(arch, i.engine, i["op0"], i["op1"])
 
 
 @scalar_tensor_tensor.meaning

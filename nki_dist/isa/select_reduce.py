@@ -6,10 +6,9 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import ALL, bool_, int8, int16, int32, tfloat32, uint8, uint16, uint32
-from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_result, read_out, reduces
+from nki_dist.isa.accumulate import accumulate, one_per_partition, read_out, reduces
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
-from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
+from nki_dist.isa.checks import number_or_column, one_in_psum, same_tile, unpacked
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
@@ -29,24 +28,23 @@ _COMMANDS = (reduce_cmd.idle, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 @instruction(
     engines="vector",
     effects=Effects(OPTIMISTIC, partial=False, bits=None, state=State.SUMS),
+    checks=[
+        same_tile("dst predicate on_true"),
+        one_in_psum("predicate on_true"),
+        number_or_column("on_false", "on_true"),
+        one_per_partition("reduce_res", "on_true"),
+        unpacked("dst on_false"),
+    ],
+)
+def select_reduce(
     dst=write(),
     predicate=read(dtypes=(bool_, int8, int16, uint8, uint16)),
     on_true=read(dtypes=_VALUES),
     on_false=read(scalar=True),
-    reduce_res=write(dtypes=_FLOATS, optional=True),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_op=Op(SELECT_REDUCE),
-    reverse_pred=FLAG,
-)
-def select_reduce(
-    dst,
-    predicate,
-    on_true,
-    on_false,
-    reduce_res=None,
-    reduce_cmd=reduce_cmd.idle,
-    reduce_op="maximum",
-    reverse_pred=False,
+    reduce_res=write(dtypes=_FLOATS, optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.idle),
+    reduce_op=Op(SELECT_REDUCE).default("maximum"),
+    reverse_pred=FLAG.default(False),
     name=None,
 ):
     """`dst = on_true where predicate isn't 0, else on_false`, and optionally the row maximum.
@@ -71,19 +69,9 @@ def select_reduce(
     return locals()
 
 
-@select_reduce.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], predicate=i["predicate"], on_true=i["on_true"])
-    not_both_psum(predicate=i["predicate"], on_true=i["on_true"])
-    partitions = i["on_true"].shape[0]
-    scalar_or_column("on_false", i["on_false"], partitions)
-    check_result("reduce_res", i["reduce_res"], partitions)
-    b.check_not_packed(dst=i["dst"], on_false=i["on_false"])
-
-
 @select_reduce.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    data, cmd, result = i["on_true"], i["reduce_cmd"], i["reduce_res"]
+    data, cmd = i["on_true"], i["reduce_cmd"]
     values, load = private_rows(kit, data)
     other, load_other = column(kit, i["on_false"])
     predicate = kit.view(i["predicate"])
@@ -97,7 +85,7 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         op(copy_where, values, other, mask.reshape(values.shape)),
         save_rows(kit, i["dst"], values),
         *(total if reduces(cmd) else []),
-        *([] if result is None else read_out(kit, "vector", data, result)),
+        *read_out(kit, "vector", data, i["reduce_res"]),
     ]
 
 

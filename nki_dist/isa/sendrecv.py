@@ -28,6 +28,13 @@ def _orders(i: Instruction, core: int) -> bool:
     return {i["send_to_rank"], i["recv_from_rank"]} != {core}
 
 
+def _waits(i: Instruction, core: int) -> bool:
+    """For a message of the other core. It has sent as many only if it was in as many of these: who
+    sends to the other more often must have received from itself, which it must have sent before.
+    """
+    return bool(i["recv_from_rank"] != core)
+
+
 def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     size = i["src"].nbytes
     if i["dma_engine"] is dma_engine.gpsimd_dma:
@@ -45,15 +52,18 @@ def _time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange:
     effects=Effects(OPTIMISTIC, partial=False, bits=EXCHANGED, state=None),
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
-    meets=Meets(_orders, _channel, _FIGURES, _time),
+    meets=Meets(_orders, _waits, _channel, _FIGURES, _time),
+    checks=[same_tile("src dst")],
+)
+def sendrecv(
     src=read(SBUF),
     dst=write(SBUF),
     send_to_rank=Number(integer=True),
     recv_from_rank=Number(integer=True),
     pipe_id=Number(integer=True),
-    dma_engine=Choice(dma_engine),
-)
-def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_engine.dma, name=None):
+    dma_engine=Choice(dma_engine).default(dma_engine.dma),
+    name=None,
+):
     """Send `src` to one core of the logical core and receive `dst` from one.
 
     Args:
@@ -73,7 +83,6 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
 
 @sendrecv.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(src=i["src"], dst=i["dst"])
     if i["src"].dtype is not i["dst"].dtype:
         raise NkiValidationError(
             f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert",

@@ -10,7 +10,8 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -21,10 +22,11 @@ _TYPES = (float32, int32)
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=None, state=None),
-    dst=write(SBUF, dtypes=_TYPES),
-    segment_ids=read(SBUF, dtypes=_TYPES),
+    cost=on_gpsimd("segment_ids", share=2, known=False),
 )
-def sequence_bounds(dst, segment_ids, name=None):
+def sequence_bounds(
+    dst=write(SBUF, dtypes=_TYPES), segment_ids=read(SBUF, dtypes=_TYPES), name=None
+):
     """Start and end (one past the last) of the run of equal ids each element is in.
 
     Args:
@@ -79,11 +81,3 @@ def _find(source: np.ndarray, bounds: np.ndarray) -> None:
     bounds[0], bounds[1] = starts[run], ends[run]
     padding = ids == 0
     bounds[0][padding], bounds[1][padding] = n, -1
-
-
-@sequence_bounds.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.gpsimd_start + 2 * i["segment_ids"].free_size, known=False)
-
-
-__all__ = ["sequence_bounds"]

@@ -10,7 +10,8 @@ from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read
 from nki_dist.isa.randomness import APPROXIMATE, seeded, states
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -20,9 +21,9 @@ from nki_dist.program import Instruction
     engines="vector",
     effects=Effects(CLEAN, partial=False, bits=None, state=State.RANDOM),
     exactness=APPROXIMATE,
-    src_seeds=read(),
+    cost=fixed("min_issue_cycles"),
 )
-def set_rng_seed(src_seeds, name=None):
+def set_rng_seed(src_seeds=read(), name=None):
     """Start the Vector engine's random sequence that belongs to a seed.
 
     Args:
@@ -60,8 +61,3 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
 def _seed(cell: np.ndarray, words: np.ndarray) -> None:
     """The Vector engine's generators begin anew."""
     words[...] = seeded("vector", int(cell[()]), words.shape[1])
-
-
-@set_rng_seed.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.min_issue_cycles, known=False)

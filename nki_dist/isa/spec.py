@@ -1,9 +1,12 @@
 """`@instruction`: one object per instruction, from which everything else is derived.
 
-An instruction file declares the public function (its parameters and docstring; the body returns
-`locals()`), the role of each parameter, and functions attached with decorators:
+An instruction file declares the public function, and functions attached with decorators. The
+signature says of each parameter its role, in the place of its default (`data=read()`), and with a
+role the default that it has (`negate=FLAG.default(False)`); parameters without a role (`name`) are
+no operands. The body returns `locals()`.
 
-    check(i, arch)     what several operands must fulfil; of their places see isa.patterns
+    check(i, arch)     what several operands must fulfil besides the rules that it declares with
+                       `checks=`; of their places see isa.patterns
     meaning(i, kit)    semantics: returns the operations that do the work
     rows(i)            of DMA instructions whose whole transfer moves with a scalar run-time index:
                        its Blocks (isa.transfers), of which `oob_mode.skip` drops rows
@@ -21,24 +24,24 @@ and coverage page read these declarations. Nothing here knows about threads, clo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
 from nki_dist.arch import Arch
-from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.array_tile import ArrayTile
-from nki_dist.isa.checks import LONGEST_ROW, check_repeats
+from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.factors import Factors
 from nki_dist.isa.known import parameters
-from nki_dist.isa.operands import Counts, Role, Tensor
+from nki_dist.isa.operands import Counts, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
-from nki_dist.isa.tracing import (
+from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them from here
     Tracer,
     current_tracer,
     may_reject,
@@ -87,12 +90,14 @@ class Cost:
     tile: ArrayTile | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Spec:
     """An instruction: callable as the public API function, and a table of what is known of it.
 
     Args:
-        engines: names of the engines it can run on, separated by spaces, the default first.
+        engines: names of the engines it can run on, the default first.
         effects: what passes and simulated time must know of it.
+        checks: rules of isa.checks, in the order in which they are asked, before those attached.
         table: the parameter with the function whose table the Scalar engine has to load, or "" if
             it needs none. Must be given for the Scalar engine's instructions, and only there.
         accumulates: it adds to what an earlier such instruction left in PSUM, unless it is told to
@@ -107,53 +112,40 @@ class Spec:
         former: parameters that older NKI releases had and published kernels still pass; they are
             dropped, because `dst` says the same.
         namespace: how messages call the module it is public in.
-        roles: a Role for each parameter; parameters without one (`name`) are dropped.
 
     Raises:
         TypeError: a declaration is missing or names no parameter; the file can't be imported.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., dict[str, Any]],
-        *,
-        engines: str,
-        effects: Effects,
-        table: str | None = None,
-        accumulates: bool | None = None,
-        chains: bool | None = None,
-        fills: str = "",
-        meets: Meets | None = None,
-        default_engine: Callable[[Instruction, Arch], str] | str | None = None,
-        min_generation: int = 2,
-        exactness: str = "exact",
-        documented: str = "",
-        former: str = "",
-        namespace: str = "nisa",
-        **roles: Role,
-    ) -> None:
-        self.function = function
-        self.name: str = function.__name__
-        self.title = f"{namespace}.{self.name}"
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
+    function: Callable[..., dict[str, Any]]
+    _: KW_ONLY
+    engines: tuple[str, ...]
+    effects: Effects
+    checks: Sequence[Check] = ()
+    table: str | None = None
+    accumulates: bool | None = None
+    chains: bool | None = None
+    fills: str = ""
+    meets: Meets | None = None
+    default_engine: Callable[[Instruction, Arch], str] | str = ""
+    min_generation: int = 2
+    exactness: str = "exact"
+    documented: str = ""
+    former: Sequence[str] = ()
+    namespace: str = "nisa"
+
+    def __post_init__(self) -> None:
+        self.roles = roles = roles_of(self.function)
+        self.name: str = self.function.__name__
+        self.title = f"{self.namespace}.{self.name}"
+        self.__name__ = self.name
+        self.__doc__ = self.function.__doc__
         self.__module__ = "nki_dist.isa"
-        self.__wrapped__ = function
-        self.signature = inspect.signature(function)
-        self.roles = roles
-        self.engines = tuple(engines.split())
-        self.default_engine = default_engine if default_engine is not None else self.engines[0]
-        self.min_generation = min_generation
-        self.exactness = exactness
-        self.effects = effects
-        self.meets = meets
-        self.synchronises = meets is not None
-        self.table = table
-        self.accumulates = accumulates
-        self.chains = chains
-        self.fills = fills
-        self.documented = documented or f"{DOCS}nki.{_MODULES[namespace]}.{self.name}"
-        self.former = former.split()
+        self.__wrapped__ = self.function
+        self.signature = inspect.signature(self.function)
+        self.default_engine = self.default_engine or self.engines[0]
+        self.synchronises = self.meets is not None
+        self.documented = self.documented or f"{DOCS}nki.{_MODULES[self.namespace]}.{self.name}"
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
         self._role_items = tuple(self.roles.items())
         self.parameters = parameters(roles, self.has_engine)
@@ -170,7 +162,7 @@ class Spec:
         )
         counts = [name for name, role in self._role_items if isinstance(role, Counts)]
         self.counts = counts[0] if counts else ""  # the parameter, if it has one
-        self._checks: list[Callable[[Instruction, Arch], None]] = []
+        self._checks: list[Check] = [*self.checks]
         self._meaning: Callable[[Instruction, Any], list[Operation]] | None = None
         self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
         self._cost: Callable[[Instruction, Arch], Cost] | None = None
@@ -180,7 +172,7 @@ class Spec:
 
     def _check_declaration(self) -> None:
         named = self.effects.parameters() | ({self.table, self.fills} - {"", None})
-        unknown = {*self.roles} - {*self.signature.parameters} | named - {*self.roles}
+        unknown = named - {*self.roles}
         if unknown:
             raise TypeError(f"{self.name} declares parameters it doesn't have: {unknown}")
         for engine, fact in _OF_ENGINE:
@@ -191,7 +183,7 @@ class Spec:
 
     # ---- attached by the instruction's file ---------------------------------------------------
 
-    def check(self, function: Callable[[Instruction, Arch], None]) -> Any:
+    def check(self, function: Check) -> Any:
         self._checks.append(function)
         return function
 
@@ -233,6 +225,10 @@ class Spec:
     def orders(self, i: Instruction, core: int) -> bool:
         """Whether `core` meets the other core of its rank in the instruction; see isa.effects."""
         return self.meets is not None and self.meets.orders(i, core)
+
+    def waits(self, i: Instruction, core: int) -> bool:
+        """Whether `core` surely waits there for the other core of its rank."""
+        return self.meets is not None and self.meets.waits(i, core)
 
     def price(self, i: Instruction, arch: Arch) -> Cost:
         assert self._cost is not None, f"{self.name} has no cost"
@@ -348,10 +344,8 @@ class Spec:
         if label == "unknown" or asked is None:
             return ""
         if label not in self.engines:
-            raise NkiValidationError(
-                f"engine={label}; allowed: {', '.join(self.engines)} or unknown",
-                code="engine-choice",
-            )
+            message = f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
+            raise NkiValidationError(message, code="engine-choice")
         return label
 
     def choose_engine(self, i: Instruction, arch: Arch) -> str:
@@ -363,9 +357,22 @@ class Spec:
         return f"<{self.title}>"
 
 
-def instruction(**declared: Any) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
-    """Declare an instruction; `Spec` says what has to be and what may be declared."""
-    return lambda function: Spec(function, **declared)
+def instruction(
+    *, engines: str, cost: Callable[[Instruction, Arch], Cost] | None = None, **declared: Any
+) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
+    """Declare an instruction; `Spec` says what has to be and what may be declared.
+
+    Args:
+        engines: separated by spaces.
+        cost: a rule of isa.timing_rules, where one says it all.
+    """
+
+    def declare(function: Callable[..., dict[str, Any]]) -> Spec:
+        spec = Spec(function, engines=tuple(engines.split()), **declared)
+        spec._cost = cost
+        return spec
+
+    return declare
 
 
 def require_generation(arch: Arch, generation: int, what: str) -> None:
@@ -375,20 +382,3 @@ def require_generation(arch: Arch, generation: int, what: str) -> None:
             code="generation",
             numbers={"got": arch.generation, "least": generation},
         )
-
-
-__all__ = [
-    "CompileError",
-    "Cost",
-    "Spec",
-    "Tracer",
-    "current_tracer",
-    "instruction",
-    "may_reject",
-    "release_in_force",
-    "released",
-    "require_generation",
-    "todays_kernel",
-    "tracing",
-    "tracing_with",
-]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.broadcast import check_not_packed
-from nki_dist.isa.checks import not_in_psum, same_tile
+from nki_dist.isa.checks import check_unpacked, not_in_psum, same_tile
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import engine
@@ -19,14 +18,13 @@ from nki_dist.program import Instruction
 
 
 @instruction(
-    former="dtype",
+    former=("dtype",),
     engines="vector scalar gpsimd",
     effects=Effects(elementwise("src"), partial=False, bits=copies("dst src"), state=None),
     table="",
-    dst=write(indirect=16),
-    src=read(indirect=16),
+    checks=[same_tile("dst src"), not_in_psum("dst src")],
 )
-def tensor_copy(dst, src, engine=engine.unknown, name=None):
+def tensor_copy(dst=write(indirect=16), src=read(indirect=16), engine=engine.unknown, name=None):
     """`dst = src` within SBUF and PSUM.
 
     Args:
@@ -43,15 +41,11 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None):
 
 @tensor_copy.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], src=i["src"])
-    not_in_psum(i.engine, dst=i["dst"], src=i["src"])
     if i.engine == "gpsimd" and (is_indirect(i["dst"]) or is_indirect(i["src"])):
-        raise NkiValidationError(
-            "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown",
-            code="indirect-view",
-        )
+        message = "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
+        raise NkiValidationError(message, code="indirect-view")
     if i["dst"].dtype is not i["src"].dtype:
-        check_not_packed(dst=i["dst"], src=i["src"])
+        check_unpacked(i, arch, ("dst", "src"))
     if i.engine == "scalar" and arch.generation < 3:
         raise NkiValidationError(
             "the Scalar engine of NeuronCore-v2 has no tensor_copy; use "

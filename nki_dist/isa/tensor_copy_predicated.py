@@ -9,7 +9,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import bool_, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import not_both_psum, same_tile
+from nki_dist.isa.checks import one_in_psum, same_dtype, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.memset import constant
@@ -25,12 +25,19 @@ from nki_dist.program import Access, Instruction
 @instruction(
     engines="vector",
     effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src"), state=None),
+    checks=[
+        same_tile("dst src predicate"),
+        one_in_psum("src predicate"),
+        same_dtype("src dst", "they must be equal"),
+    ],
+)
+def tensor_copy_predicated(
     dst=update(indirect=16),
     src=read(scalar=True),
     predicate=read(dtypes=(bool_, uint8, uint16, uint32), indirect=16),
-    reverse_pred=FLAG,
-)
-def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None):
+    reverse_pred=FLAG.default(False),
+    name=None,
+):
     """`dst = src` where `predicate` isn't 0; the other elements of dst stay.
 
     Args:
@@ -47,24 +54,10 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None):
 
 @tensor_copy_predicated.check
 def _check(i: Instruction, arch: Arch) -> None:
-    dst, src, predicate = i["dst"], i["src"], i["predicate"]
-    if not isinstance(src, Access):
-        same_tile(dst=dst, predicate=predicate)
-        if not dst.dtype.is_float and src != int(src):
-            raise NkiValidationError(
-                f"src={src!r} for dtype {dst.dtype}; allowed: whole numbers",
-                code="argument-kind",
-                numbers={"got": src},
-            )
-        return
-    same_tile(dst=dst, src=src, predicate=predicate)
-    not_both_psum(src=src, predicate=predicate)
-    if src.dtype is not dst.dtype:
-        raise NkiValidationError(
-            f"src has dtype {src.dtype}, dst {dst.dtype}; they must be equal",
-            code="dtype-mismatch",
-            numbers={"src": src.dtype, "dst": dst.dtype},
-        )
+    src, dtype = i["src"], i["dst"].dtype
+    if not isinstance(src, Access) and not dtype.is_float and src != int(src):
+        message = f"src={src!r} for dtype {dtype}; allowed: whole numbers"
+        raise NkiValidationError(message, code="argument-kind", numbers={"got": src})
 
 
 @tensor_copy_predicated.meaning

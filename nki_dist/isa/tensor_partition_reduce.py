@@ -14,7 +14,8 @@ from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on,
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
 from nki_dist.isa.rows import load_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -27,14 +28,27 @@ def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
     return {} if m is None else {"dst": union(flattened(m), 0)}
 
 
+def _one_row(i: Instruction, arch: Arch) -> None:
+    if i["dst"].shape[0] != 1:
+        raise NkiValidationError(
+            f"dst has {i['dst'].shape[0]} partitions; allowed: 1",
+            code="operand-shape",
+            numbers={"got": i["dst"].shape[0], "allowed": 1},
+        )
+
+
 @instruction(
     engines="gpsimd",
     effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
-    dst=write(),
-    op=Op(PARTITION_REDUCE),
-    data=read(),
+    checks=[
+        _one_row,
+        same_free_size("dst data"),
+        not_in_psum("dst data"),
+        b.operator_dtypes("dst data", "op"),
+    ],
+    cost=on_gpsimd("data", flops=1, known=False),
 )
-def tensor_partition_reduce(dst, op, data, name=None):
+def tensor_partition_reduce(dst=write(), op=Op(PARTITION_REDUCE), data=read(), name=None):
     """`dst = op over the partitions of data`: one partition remains.
 
     Args:
@@ -49,23 +63,6 @@ def tensor_partition_reduce(dst, op, data, name=None):
         NkiValidationError: shapes, dtypes or memories don't fit.
     """
     return locals()
-
-
-@tensor_partition_reduce.check
-def _check(i: Instruction, arch: Arch) -> None:
-    tiles = {"dst": i["dst"], "data": i["data"]}
-    if i["dst"].shape[0] != 1:
-        raise NkiValidationError(
-            f"dst has {i['dst'].shape[0]} partitions; allowed: 1",
-            code="operand-shape",
-            numbers={"got": i["dst"].shape[0], "allowed": 1},
-        )
-    same_free_size(**tiles)
-    not_in_psum(i.engine, **tiles)
-    if ALU[i["op"]].is_bitvec:
-        b.check_integer(i["op"], **tiles)
-    else:
-        b.check_not_packed(**tiles)
 
 
 @tensor_partition_reduce.meaning
@@ -90,9 +87,3 @@ def _reduce(rows: np.ndarray, operator: str, result: np.ndarray) -> None:
         fold(result, row, result)
     if operator == "average":
         np.divide(result, np.float32(len(rows)), result)
-
-
-@tensor_partition_reduce.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    n = i["data"].free_size
-    return Cost(cycles=arch.gpsimd_start + n, flops=i["data"].size, known=False)

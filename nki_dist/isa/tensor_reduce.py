@@ -13,6 +13,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, TENSOR_REDUCE
 from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of, union
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
@@ -29,11 +30,7 @@ def _axes(name: str, value: Any) -> list[int]:
     try:
         return [n.__index__() for n in (value if isinstance(value, (list, tuple)) else [value])]
     except AttributeError:
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: an int or a list of ints",
-            code="axis",
-            numbers={"got": value},
-        ) from None
+        raise wrong_value(name, value, "an int or a list of ints", code="axis") from None
 
 
 @passes_on
@@ -46,17 +43,41 @@ def _reduced(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
     return {"dst": union(m.reshape(partitions, free, -1), 2)}
 
 
+def _reduced_axes(i: Instruction) -> list[int]:
+    rank = len(i["data"].shape)
+    return sorted(a + rank if a < 0 else a for a in i["axis"])
+
+
+def _check_axis(i: Instruction, arch: Arch) -> None:
+    rank, axes = len(i["data"].shape), _reduced_axes(i)
+    if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
+        raise NkiValidationError(
+            f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
+            f"of dimensions 1 to {rank - 1}",
+            code="axis",
+            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
+        )
+
+
 @instruction(
     engines="vector",
     effects=Effects(_reduced("data"), partial=False, bits=None, state=None),
+    checks=[
+        _check_axis,
+        same_partitions("dst data"),
+        b.available("op"),
+        b.operator_dtypes("dst data", "op"),
+    ],
+)
+def tensor_reduce(
     dst=write(indirect=16),
     op=Op(TENSOR_REDUCE),
     data=read(indirect=16),
     axis=Custom(_axes),
-    negate=FLAG,
-    keepdims=FLAG,
-)
-def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None):
+    negate=FLAG.default(False),
+    keepdims=FLAG.default(False),
+    name=None,
+):
     """`dst = op over axis of data`, per partition.
 
     Args:
@@ -77,38 +98,24 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None):
 
 
 @tensor_reduce.check
-def _axis(i: Instruction, arch: Arch) -> None:
-    rank = len(i["data"].shape)
-    axes = sorted(a + rank if a < 0 else a for a in i["axis"])
-    if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
+def _rows(i: Instruction, arch: Arch) -> None:
+    shape, dst = i["data"].shape, i["dst"]
+    axes = _reduced_axes(i)
+    kept = prod(shape[1 : len(shape) - len(axes)])
+    if dst.free_size != kept:
         raise NkiValidationError(
-            f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
-            f"of dimensions 1 to {rank - 1}",
-            code="axis",
-            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
-        )
-    same_partitions(dst=i["dst"], data=i["data"])
-    kept = prod(i["data"].shape[1 : rank - len(axes)])
-    if i["dst"].free_size != kept:
-        raise NkiValidationError(
-            f"dst has {i['dst'].free_size} elements per partition (shape {i['dst'].shape}); "
-            f"reducing dimensions {axes} of shape {i['data'].shape} leaves {kept}",
+            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); reducing "
+            f"dimensions {axes} of shape {shape} leaves {kept}",
             code="free-mismatch",
-            numbers={"got": i["dst"].free_size, "allowed": kept},
+            numbers={"got": dst.free_size, "allowed": kept},
         )
 
 
 @tensor_reduce.check
 def _dtypes(i: Instruction, arch: Arch) -> None:
-    b.check_available(arch, i.engine, i["op"])
-    if not ALU[i["op"]].is_bitvec:
-        b.check_not_packed(dst=i["dst"], data=i["data"])
-        return
-    b.check_integer(i["op"], dst=i["dst"], data=i["data"])
-    if i["negate"]:
-        raise NkiValidationError(
-            f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only", code="operator-dtype"
-        )
+    if i["negate"] and ALU[i["op"]].is_bitvec:
+        message = f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only"
+        raise NkiValidationError(message, code="operator-dtype")
 
 
 @tensor_reduce.meaning

@@ -31,29 +31,56 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     return "gpsimd" if any(name in _GPSIMD_ONLY for name in _names(i)) else "vector"
 
 
+def _check_operators(i: Instruction, arch: Arch) -> None:
+    if not _names(i):
+        message = "op0 and op1 are both None; allowed: at least one operator"
+        raise NkiValidationError(message, code="operand-missing")
+    if len({ALU[name].is_bitvec for name in _names(i)}) > 1:
+        message = f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic"
+        raise NkiValidationError(message, code="operator-pair")
+
+
+def _check_engine(i: Instruction, arch: Arch) -> None:
+    if i.engine == "scalar":
+        require_generation(arch, 3, "tensor_scalar on the Scalar engine")
+        if arch.generation == 3 and (i["op0"], i["op1"]) not in _SCALAR_GEN3:
+            raise NkiValidationError(
+                f"op0={i['op0']}, op1={i['op1']} on the Scalar engine of {arch.name}; allowed: "
+                "multiply and add, multiply alone, add alone",
+                code="operator-engine",
+            )
+    if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in _names(i)):
+        raise NkiValidationError(
+            f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power",
+            code="operator-engine",
+        )
+
+
 @instruction(
     engines="vector scalar gpsimd",
     effects=Effects(elementwise("data operand0 operand1"), partial=False, bits=None, state=None),
     table="",
     default_engine=default_engine,
+    checks=[
+        same_tile("dst data"),
+        _check_operators,
+        b.operand("operand0", "op0", "data"),
+        b.operand("operand1", "op1", "data"),
+        b.operator_dtypes("dst data operand0 operand1", "op0 op1"),
+        _check_engine,
+        b.available("op0 op1"),
+        not_in_psum("dst data operand0 operand1"),
+    ],
+)
+def tensor_scalar(
     dst=write(indirect=16),
     data=read(indirect=16),
     op0=Op(b.ELEMENTWISE, optional=True),
     operand0=read(scalar=True, optional=True),
-    reverse0=FLAG,
-    op1=Op(b.ELEMENTWISE, optional=True),
-    operand1=read(scalar=True, optional=True),
-    reverse1=FLAG,
-)
-def tensor_scalar(
-    dst,
-    data,
-    op0,
-    operand0,
-    reverse0=False,
-    op1=None,
-    operand1=None,
-    reverse1=False,
+    reverse0=FLAG.default(False),
+    op1=Op(b.ELEMENTWISE, optional=True).default(None),
+    operand1=read(scalar=True, optional=True).default(None),
+    reverse1=FLAG.default(False),
     engine=engine.unknown,
     name=None,
 ):
@@ -78,50 +105,16 @@ def tensor_scalar(
 
 
 @tensor_scalar.check
-def _operands(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
-    partitions = i["data"].shape[0]
-    if not _names(i):
-        raise NkiValidationError(
-            "op0 and op1 are both None; allowed: at least one operator", code="operand-missing"
-        )
+def _widths(i: Instruction, arch: Arch) -> None:
     for n in "01":
-        op, operand = i["op" + n], i["operand" + n]
-        if op is not None:
-            b.check_operand("operand" + n, op, operand, partitions)
-            if isinstance(operand, Access) and not ALU[op].is_bitvec:
-                _check_width("operand" + n, operand)
-        elif operand is not None:
-            raise NkiValidationError(
-                f"operand{n} is given, op{n} is None; allowed: both or none",
-                code="argument-combination",
+        a = i["operand" + n]
+        if isinstance(a, Access) and a.dtype is not float32 and not ALU[i["op" + n]].is_bitvec:
+            may_reject(
+                f"operand{n} has dtype {a.dtype}; with arithmetic operators the documentation asks "
+                "for a float32 tile, and compilers are reported to insist (TensorScalarPtr: arith "
+                "immediate dtype must be fp32)",
+                code="scalar-operand-dtype",
             )
-
-
-def _check_width(name: str, operand: Access) -> None:
-    if operand.dtype is float32:
-        return
-    may_reject(
-        f"{name} has dtype {operand.dtype}; with arithmetic operators the documentation asks for a "
-        "float32 tile, and compilers are reported to insist (TensorScalarPtr: arith immediate "
-        "dtype must be fp32)",
-        code="scalar-operand-dtype",
-    )
-
-
-@tensor_scalar.check
-def _kinds(i: Instruction, arch: Arch) -> None:
-    kinds = {ALU[name].is_bitvec for name in _names(i)}
-    if len(kinds) > 1:
-        raise NkiValidationError(
-            f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic",
-            code="operator-pair",
-        )
-    tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
-    if True in kinds:
-        b.check_integer(_names(i)[0], **tiles)
-    else:
-        b.check_not_packed(**tiles)
 
 
 @tensor_scalar.check
@@ -135,27 +128,6 @@ def _addresses(i: Instruction, arch: Arch) -> None:
             "operators, which is address arithmetic; allowed: other dtypes or bitwise operators",
             code="indirect-view",
         )
-
-
-@tensor_scalar.check
-def _engine(i: Instruction, arch: Arch) -> None:
-    names = _names(i)
-    if i.engine == "scalar":
-        require_generation(arch, 3, "tensor_scalar on the Scalar engine")
-        if arch.generation == 3 and (i["op0"], i["op1"]) not in _SCALAR_GEN3:
-            raise NkiValidationError(
-                f"op0={i['op0']}, op1={i['op1']} on the Scalar engine of {arch.name}; allowed: "
-                "multiply and add, multiply alone, add alone",
-                code="operator-engine",
-            )
-    if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in names):
-        raise NkiValidationError(
-            f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power",
-            code="operator-engine",
-        )
-    b.check_available(arch, i.engine, *names)
-    tiles = {n: i[n] for n in ("dst", "data", "operand0", "operand1")}
-    not_in_psum(i.engine, **tiles)
 
 
 @tensor_scalar.meaning

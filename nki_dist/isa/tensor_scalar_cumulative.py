@@ -6,23 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist import dtypes as d
 from nki_dist.arch import Arch
-from nki_dist.dtypes import (
-    bfloat16,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    int8,
-    int16,
-    uint8,
-    uint16,
-)
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import check_dtype, check_initial, registers
+from nki_dist.isa.accumulate import initial_value, registers
 from nki_dist.isa.alu import ALU, CUMULATIVE
-from nki_dist.isa.checks import same_tile
+from nki_dist.isa.checks import same_tile, tile_dtype
 from nki_dist.isa.effects import Effects, State, scan
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
@@ -34,8 +23,8 @@ from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, is_array, op
 from nki_dist.program import Instruction
 
-_FLOATS = (bfloat16, float16, float32, float8_e4m3, float8_e4m3fn, float8_e5m2)
-_DTYPES = (*_FLOATS, int8, int16, uint8, uint16)
+_FLOATS = (d.bfloat16, d.float16, d.float32, d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2)
+_DTYPES = (*_FLOATS, d.int8, d.int16, d.uint8, d.uint16)
 _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
 _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 
@@ -43,16 +32,23 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
 @instruction(
     engines="vector",
     effects=Effects(scan("src imm0"), partial=False, bits=None, state=State.SUMS),
+    checks=[
+        same_tile("dst src"),
+        b.operand("imm0", "op0", "src"),
+        tile_dtype("imm0", d.float32),
+        b.available("op0"),
+    ],
+    cost=two_operators,
+)
+def tensor_scalar_cumulative(
     dst=write(dtypes=_DTYPES, indirect=16),
     src=read(dtypes=_DTYPES, indirect=16),
     op0=Op(b.ARITHMETIC),
     op1=Op(CUMULATIVE),
     imm0=read(scalar=True, optional=True),
-    imm1=read(scalar=True, optional=True),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-)
-def tensor_scalar_cumulative(
-    dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None
+    imm1=read(scalar=True, optional=True).default(None),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    name=None,
 ):
     """`r[i] = (src[i] op0 imm0) op1 r[i-1]` along each partition, `dst = r`.
 
@@ -75,13 +71,8 @@ def tensor_scalar_cumulative(
 
 @tensor_scalar_cumulative.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], src=i["src"])
-    partitions = i["src"].shape[0]
-    b.check_operand("imm0", i["op0"], i["imm0"], partitions)
-    check_dtype("imm0", i["imm0"], float32)
-    b.check_available(arch, i.engine, i["op0"])
     if i["reduce_cmd"] is reduce_cmd.load_reduce:  # documented examples pass it with others, too
-        check_initial("imm1", i["imm1"], i["reduce_cmd"], partitions)
+        initial_value("imm1", "src")(i, arch)
 
 
 @tensor_scalar_cumulative.meaning
@@ -120,6 +111,3 @@ def _run(start: np.ndarray, operator: str, values: np.ndarray) -> None:
         return
     for n in range(1, values.shape[1]):
         f32(values[:, n], values[:, n - 1], values[:, n])
-
-
-tensor_scalar_cumulative.cost(two_operators)

@@ -6,14 +6,14 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import accumulate, check_initial, check_result, read_out
+from nki_dist.isa.accumulate import initial_value, one_per_partition, read_out, reduced
 from nki_dist.isa.alu import ALU, TENSOR_SCALAR_REDUCE
-from nki_dist.isa.checks import same_tile
+from nki_dist.isa.checks import same_tile, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.rows import column, flat_rows
+from nki_dist.isa.rows import column
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.ops.operation import Operation
@@ -25,28 +25,26 @@ _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
 @instruction(
     engines="vector",
     effects=Effects(elementwise("data operand0"), partial=False, bits=None, state=State.SUMS),
+    checks=[
+        same_tile("dst data"),
+        b.operand("operand0", "op0", "data"),
+        b.available("op0"),
+        unpacked("dst data operand0 reduce_res"),
+        one_per_partition("reduce_res", "data"),
+        initial_value("reduce_init", "data"),
+    ],
+)
+def tensor_scalar_reduce(
     dst=write(indirect=16),
     data=read(indirect=16),
     op0=Op(b.ARITHMETIC),
     operand0=read(scalar=True, optional=True),
     reduce_op=Op(TENSOR_SCALAR_REDUCE),
-    reduce_res=write(optional=True),
-    reverse0=FLAG,
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS),
-    reduce_init=read(scalar=True, optional=True),
-    reduce_res_negate=FLAG,
-)
-def tensor_scalar_reduce(
-    dst,
-    data,
-    op0,
-    operand0,
-    reduce_op,
-    reduce_res=None,
-    reverse0=False,
-    reduce_cmd=reduce_cmd.reset_reduce,
-    reduce_init=None,
-    reduce_res_negate=False,
+    reduce_res=write(optional=True).default(None),
+    reverse0=FLAG.default(False),
+    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    reduce_init=read(scalar=True, optional=True).default(None),
+    reduce_res_negate=FLAG.default(False),
     name=None,
 ):
     """`dst = data op0 operand0`, and each row of that reduced into the accumulator registers.
@@ -72,33 +70,22 @@ def tensor_scalar_reduce(
 
 @tensor_scalar_reduce.check
 def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data=i["data"])
-    partitions = i["data"].shape[0]
-    b.check_operand("operand0", i["op0"], i["operand0"], partitions)
-    b.check_available(arch, i.engine, i["op0"])
-    b.check_not_packed(**{n: i[n] for n in ("dst", "data", "operand0", "reduce_res")})
-    check_result("reduce_res", i["reduce_res"], partitions)
-    check_initial("reduce_init", i["reduce_init"], i["reduce_cmd"], partitions)
     if i["reverse0"]:
-        raise NkiValidationError(
-            "reverse0=True; allowed: False (the instruction lacks it)", code="engine-lacks"
-        )
+        message = "reverse0=True; allowed: False (the instruction lacks it)"
+        raise NkiValidationError(message, code="engine-lacks")
 
 
 @tensor_scalar_reduce.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    alu, data, cmd, result = ALU[i["op0"]], i["data"], i["reduce_cmd"], i["reduce_res"]
+    alu, data, cmd = ALU[i["op0"]], i["data"], i["reduce_cmd"]
     operand = i["operand0"] if alu.arity == 2 else None
     loads = cmd is reduce_cmd.load_reduce
     initial, load = column(kit, i["reduce_init"] if loads else 0)
     out, arrays, around = kit.elementwise(i["dst"], [data, *b.tiles(operand)], float32)
-    rows, copied = flat_rows(kit, out)
-    total = accumulate(kit, "vector", data, rows, ALU[i["reduce_op"]], cmd, initial)
     work = b.apply(alu, arrays[0], b.pick(operand, iter(arrays[1:])), out)
-    ops = around(work, *copied, *load, *total)
-    if result is None:
-        return ops
-    return [*ops, *read_out(kit, "vector", data, result, i["reduce_res_negate"])]
+    total = reduced(kit, "vector", data, out, ALU[i["reduce_op"]], cmd, initial)
+    read = read_out(kit, "vector", data, i["reduce_res"], i["reduce_res_negate"])
+    return [*around(work, *load, *total), *read]
 
 
 @tensor_scalar_reduce.cost

@@ -8,7 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
-from nki_dist.isa.checks import not_both_psum, not_in_psum, same_tile
+from nki_dist.isa.checks import not_in_psum, one_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.kit import Kit
@@ -47,12 +47,22 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     engines="vector gpsimd",
     effects=Effects(elementwise("data1 data2"), partial=False, bits=None, state=None),
     default_engine=default_engine,
+    checks=[
+        same_tile("dst data1 data2"),
+        one_in_psum("data1 data2"),
+        not_in_psum("dst data1 data2"),
+        b.available("op"),
+        b.operator_dtypes("dst data1 data2", "op"),
+    ],
+)
+def tensor_tensor(
     dst=write(indirect=16),
     data1=read(indirect=16),
     data2=read(),
     op=Op(BINARY),
-)
-def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None):
+    engine=engine.unknown,
+    name=None,
+):
     """`dst = data1 op data2`, element by element.
 
     Args:
@@ -70,19 +80,6 @@ def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None):
         NkiValidationError: element counts, dtypes or memories don't fit.
     """
     return locals()
-
-
-@tensor_tensor.check
-def _shapes(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data1=i["data1"], data2=i["data2"])
-    not_both_psum(data1=i["data1"], data2=i["data2"])
-    not_in_psum(i.engine, dst=i["dst"], data1=i["data1"], data2=i["data2"])
-    b.check_available(arch, i.engine, i["op"])
-    tiles = {n: i[n] for n in ("dst", "data1", "data2")}
-    if ALU[i["op"]].is_bitvec:
-        b.check_integer(i["op"], **tiles)
-    else:
-        b.check_not_packed(**tiles)
 
 
 @tensor_tensor.meaning
@@ -128,6 +125,3 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     if i["op"] in _FAST and all(t.dtype.bits == 16 for t in tiles):
         cycles = min(n, cycles)
     return Cost(cycles=issue_cycles(cycles, arch), flops=flops)
-
-
-__all__ = ["tensor_tensor"]

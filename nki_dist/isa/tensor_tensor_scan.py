@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
-from nki_dist.isa.checks import not_both_psum, same_tile, scalar_or_column
+from nki_dist.isa.checks import number_or_column, one_in_psum, same_tile, unpacked
 from nki_dist.isa.effects import Effects, scan
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.rows import column, load_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
@@ -30,17 +29,25 @@ _FOLDS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum, "multiply
 @instruction(
     engines="vector",
     effects=Effects(scan("data0 data1 initial"), partial=False, bits=None, state=None),
+    checks=[
+        same_tile("dst data0 data1"),
+        one_in_psum("data0 data1"),
+        number_or_column("initial", "data0"),
+        unpacked("dst data0 data1 initial"),
+        b.available("op0 op1"),
+    ],
+    cost=per_element("dst", share=2, flops=2),
+)
+def tensor_tensor_scan(
     dst=write(),
     data0=read(),
     data1=read(),
     initial=read(scalar=True),
     op0=Op(b.ARITHMETIC_BINARY),
     op1=Op(b.ARITHMETIC_BINARY),
-    reverse0=FLAG,
-    reverse1=FLAG,
-)
-def tensor_tensor_scan(
-    dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None
+    reverse0=FLAG.default(False),
+    reverse1=FLAG.default(False),
+    name=None,
 ):
     """`r[i] = (data0[i] op0 r[i-1]) op1 data1[i]` along each partition, from r[-1] = initial.
 
@@ -58,15 +65,6 @@ def tensor_tensor_scan(
         NkiValidationError: shapes, dtypes, memories or operators don't fit.
     """
     return locals()
-
-
-@tensor_tensor_scan.check
-def _check(i: Instruction, arch: Arch) -> None:
-    same_tile(dst=i["dst"], data0=i["data0"], data1=i["data1"])
-    not_both_psum(data0=i["data0"], data1=i["data1"])
-    scalar_or_column("initial", i["initial"], i["data0"].shape[0])
-    b.check_not_packed(**{n: i[n] for n in ("dst", "data0", "data1", "initial")})
-    b.check_available(arch, i.engine, i["op0"], i["op1"])
 
 
 @tensor_tensor_scan.meaning
@@ -121,8 +119,3 @@ def _scan(
             f1(ri, yi, ri)
         held = ri
     np.copyto(result, r.T)
-
-
-@tensor_tensor_scan.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=issue_cycles(2 * i["dst"].free_size, arch), flops=2 * i["dst"].size)

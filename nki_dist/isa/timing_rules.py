@@ -6,10 +6,45 @@ Vector engine's data path and its performance modes in the Trainium2 and Trainiu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from nki_dist.arch import Arch
 from nki_dist.isa.array_tile import ArrayTile, tile_holding
 from nki_dist.isa.spec import Cost
 from nki_dist.program import Access, Instruction
+
+Pricing: TypeAlias = "Callable[[Instruction, Arch], Cost]"
+
+
+def per_element(name: str, share: float = 1, flops: int = 0, known: bool = True) -> Pricing:
+    """Vector and Scalar: cycles for each element that a partition of an operand has.
+
+    Args:
+        share: cycles for one of them.
+        flops: operations for each element of the operand.
+    """
+
+    def price(i: Instruction, arch: Arch) -> Cost:
+        cycles = issue_cycles(share * i[name].free_size, arch)
+        return Cost(cycles=cycles, flops=flops * i[name].size, known=known)
+
+    return price
+
+
+def on_gpsimd(name: str, share: float = 1, flops: int = 0, known: bool = True) -> Pricing:
+    """GpSimd: the same, after its start."""
+
+    def price(i: Instruction, arch: Arch) -> Cost:
+        cycles = arch.gpsimd_start + share * i[name].free_size
+        return Cost(cycles=cycles, flops=flops * i[name].size, known=known)
+
+    return price
+
+
+def fixed(figure: str) -> Pricing:
+    """So many cycles, whatever the operands: a figure of the architecture, by its name."""
+    return lambda i, arch: Cost(cycles=getattr(arch, figure), known=False)
 
 
 def issue_cycles(cycles: float, arch: Arch) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, uint32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import same_partitions, same_tile
+from nki_dist.isa.checks import check_range, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
@@ -24,12 +24,15 @@ from nki_dist.program import Instruction
         "approximate: the set of values is exact; their places in dst, and which of equal values "
         "are taken, aren't documented"
     ),
+    checks=[same_partitions("val_dst idx_dst src"), same_tile("val_dst idx_dst")],
+)
+def topk(
     val_dst=write(SBUF, dtypes=[bfloat16]),
     idx_dst=write(SBUF, dtypes=[uint32]),
     src=read(SBUF, dtypes=[bfloat16]),
     n=Number(integer=True),
-)
-def topk(val_dst, idx_dst, src, n, name=None):
+    name=None,
+):
     """The K largest of n elements per group of 16 partitions, in ascending order.
 
     A group holds its elements as a snake: element e is in partition e % 16, column e // 16.
@@ -52,8 +55,6 @@ def topk(val_dst, idx_dst, src, n, name=None):
 @topk.check
 def _check(i: Instruction, arch: Arch) -> None:
     values, src, n = i["val_dst"], i["src"], i["n"]
-    same_partitions(val_dst=values, idx_dst=i["idx_dst"], src=src)
-    same_tile(val_dst=values, idx_dst=i["idx_dst"])
     k, core = values.free_size, arch.gpsimd_core_partitions
     if src.shape[0] % core:
         raise NkiValidationError(
@@ -61,12 +62,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="partition-multiple",
             numbers={"got": src.shape[0], "multiple": core},
         )
-    if not 8 <= n < 65536:
-        raise NkiValidationError(
-            f"n={n}; allowed: 8 to 65535",
-            code="argument-range",
-            numbers={"got": n, "least": 8, "most": 65535},
-        )
+    check_range("n", n, 8, 65535)
     if not 1 <= k < 32768 or k > n:
         raise NkiValidationError(
             f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}",
@@ -128,6 +124,3 @@ def _descending(bits: np.ndarray) -> np.ndarray:
 @topk.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     return Cost(cycles=4 * i["n"] + i["val_dst"].free_size)
-
-
-__all__ = ["topk"]

@@ -1,6 +1,6 @@
 """`nki_dist.language` (`nl`): tensors, data types, operators, loops and program ids."""
 
-# ruff: noqa: F401 -- everything imported here is exported, see `__all__`
+# ruff: noqa: F401, F403 -- everything imported here is exported, see `__all__`
 
 from types import ModuleType as _ModuleType
 from typing import NoReturn as _NoReturn
@@ -28,43 +28,6 @@ from nki_dist.dtypes import (
     uint32,
     uint64,
 )
-from nki_dist.language.activations import (
-    arctan,
-    erf,
-    erf_dx,
-    exp,
-    gelu,
-    gelu_apprx_sigmoid,
-    gelu_apprx_sigmoid_dx,
-    gelu_apprx_tanh,
-    gelu_dx,
-    log,
-    mish,
-    relu,
-    sigmoid,
-    silu,
-    silu_dx,
-    softplus,
-    tanh,
-)
-from nki_dist.language.compare import (
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    equal,
-    greater,
-    greater_equal,
-    invert,
-    left_shift,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    right_shift,
-)
 from nki_dist.language.control import (
     affine_range,
     dynamic_range,
@@ -90,34 +53,8 @@ from nki_dist.language.creation import (
     zeros,
     zeros_like,
 )
+from nki_dist.language.elementwise import *
 from nki_dist.language.grid import nc, spmd_dim
-from nki_dist.language.math import (
-    abs,
-    abs_max,
-    abs_min,
-    add,
-    ceil,
-    copy,
-    cos,
-    divide,
-    floor,
-    fmod,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    negative,
-    power,
-    reciprocal,
-    rsqrt,
-    sign,
-    sin,
-    sqrt,
-    square,
-    subtract,
-    tan,
-    trunc,
-)
 from nki_dist.language.nki_object import NKIObject
 from nki_dist.language.nn import (
     broadcast_to,

@@ -9,7 +9,7 @@ Errors carry the function's name and the kernel's line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -38,25 +38,11 @@ __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 NUMBERS = (int, float, np.number, np.bool_)
 
 
-def refuse(
-    function: str,
-    text: str,
-    *,
-    code: str,
-    hint: str | None = None,
-    numbers: Mapping[str, Any] | None = None,
-) -> NkiValidationError:
+def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     tracer = current_tracer()
-    return NkiValidationError(
-        text,
-        code=code,
-        hint=hint,
-        numbers=numbers,
-        location=tracer.where(),
-        core=tracer.core,
-        instruction=f"nl.{function}",
-    )
+    place: dict[str, Any] = {"location": tracer.where(), "core": tracer.core}
+    return NkiValidationError(text, code=code, instruction=f"nl.{function}", **place, **more)
 
 
 def tile(function: str, name: str, value: Any) -> NkiTensor:
@@ -200,33 +186,29 @@ def with_number(function: str, x: Any, number: Any, reverse: bool, dtype: Any) -
 
 def activate(function: str, x: Any, dtype: Any) -> NkiTensor:
     """`function(x)` on the Scalar engine."""
-    x = tile(function, "x", x)
-    result = new(x.shape, x.dtype if dtype is None else dtype)
-    activation(result, function, x)
-    return result
+    return _filled(function, x, dtype, lambda dst, src: activation(dst, function, src))
 
 
 def evaluate(function: str, x: Any, dtype: Any) -> NkiTensor:
     """A function without an instruction of its own."""
-    x = tile(function, "x", x)
-    result = new(x.shape, x.dtype if dtype is None else dtype)
-    language_math(result, function, x)
-    return result
+    return _filled(function, x, dtype, lambda dst, src: language_math(dst, function, src))
 
 
 def reciprocal(x: Any, dtype: Any) -> NkiTensor:
     """1 / x on the Vector engine."""
-    x = tile("reciprocal", "x", x)
-    result = new(x.shape, x.dtype if dtype is None else dtype)
-    _reciprocal(result, x)
-    return result
+    return _filled("reciprocal", x, dtype, _reciprocal)
 
 
 def copy(x: Any, dtype: Any) -> NkiTensor:
     """A new tile in SBUF with the values of `x`."""
-    x = tile("copy", "x", x)
+    return _filled("copy", x, dtype, tensor_copy)
+
+
+def _filled(function: str, x: Any, dtype: Any, fill: Callable[..., Any]) -> NkiTensor:
+    """A tile like `x`, which an instruction fills."""
+    x = tile(function, "x", x)
     result = new(x.shape, x.dtype if dtype is None else dtype)
-    tensor_copy(result, x)
+    fill(result, x)
     return result
 
 

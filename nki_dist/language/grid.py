@@ -38,9 +38,8 @@ def nc(n: int) -> Nc:
         LaunchError: `n` is not a positive int.
     """
     if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-        raise LaunchError(
-            f"nl.nc({n!r}); allowed: a positive int", code="grid-form", numbers={"got": n}
-        )
+        message = f"nl.nc({n!r}); allowed: a positive int"
+        raise LaunchError(message, code="grid-form", numbers={"got": n})
     return Nc(n.__index__())
 
 

@@ -92,9 +92,8 @@ class Indexing(Views):
         if k.start is None and k.stop is None and k.step is None:
             return n, 0, 1
         if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
-            raise NkiValidationError(
-                "a slice bound can't be a register; use nl.ds(register, size)", code="index-kind"
-            )
+            message = "a slice bound can't be a register; use nl.ds(register, size)"
+            raise NkiValidationError(message, code="index-kind")
         try:
             start, stop, step = k.indices(n)
         except TypeError:
@@ -105,11 +104,8 @@ class Indexing(Views):
         except ValueError:
             step = 0
         if step < 1:
-            raise NkiValidationError(
-                f"slice step {k.step} on dimension {d} of {self._title()}; must be >= 1",
-                code="slice-step",
-                numbers={"got": step, "least": 1},
-            )
+            message = f"slice step {k.step} on dimension {d} of {self._title()}; must be >= 1"
+            raise NkiValidationError(message, code="slice-step", numbers={"got": step, "least": 1})
         size = max(0, -(-(stop - start) // step))
         if not size:
             self._refuse_past_end(k, d)

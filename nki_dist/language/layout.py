@@ -18,11 +18,8 @@ def rescale(count: int, old: DType, new: DType, what: str) -> int:
     """As many elements of another dtype, by bytes."""
     total = count * old.itemsize
     if total % new.itemsize:
-        raise NkiValidationError(
-            f"{what} {count} in {old} is no whole number of {new} elements",
-            code="reinterpret",
-            numbers={"got": count},
-        )
+        message = f"{what} {count} in {old} is no whole number of {new} elements"
+        raise NkiValidationError(message, code="reinterpret", numbers={"got": count})
     return total // new.itemsize
 
 
@@ -53,16 +50,12 @@ def infer(shape: tuple[int, ...], total: int) -> Dims:
     """Fill in one -1 so that the product is `total`."""
     known = prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
-        raise NkiValidationError(
-            f"shape {shape} has more than one -1", code="reshape", numbers={"got": shape}
-        )
+        message = f"shape {shape} has more than one -1"
+        raise NkiValidationError(message, code="reshape", numbers={"got": shape})
     if -1 in shape:
         if known == 0 or total % known:
-            raise NkiValidationError(
-                f"{total} elements can't be split as {shape}",
-                code="reshape",
-                numbers={"got": total},
-            )
+            message = f"{total} elements can't be split as {shape}"
+            raise NkiValidationError(message, code="reshape", numbers={"got": total})
         shape = tuple(total // known if n == -1 else n for n in shape)
     if prod(shape) != total:
         raise NkiValidationError(

@@ -52,9 +52,8 @@ class NoValue:
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
         label: str = self.storage.label
-        raise NkiValidationError(
-            f"{what} of {label} in Python: {_UNKNOWN}. {instead}", code="tensor-as-value"
-        )
+        message = f"{what} of {label} in Python: {_UNKNOWN}. {instead}"
+        raise NkiValidationError(message, code="tensor-as-value")
 
     def _comparison(self, *_: Any) -> Any:
         self._refuse(

@@ -19,24 +19,17 @@ def _groups(pattern: tuple) -> list[tuple[str, ...]]:
 def _sizes(group: tuple[str, ...], total: int, known: dict[str, int]) -> list[int]:
     missing = [name for name in group if name not in known]
     if len(missing) > 1:
-        raise NkiValidationError(
-            f"sizes of {missing} are unknown; give all but one of a group", code="rearrange"
-        )
+        message = f"sizes of {missing} are unknown; give all but one of a group"
+        raise NkiValidationError(message, code="rearrange")
     rest = prod(known[name] for name in group if name in known)
     if missing:
         if rest == 0 or total % rest:
-            raise NkiValidationError(
-                f"{total} elements can't be split over {group} with {known}",
-                code="rearrange",
-                numbers={"got": total},
-            )
+            message = f"{total} elements can't be split over {group} with {known}"
+            raise NkiValidationError(message, code="rearrange", numbers={"got": total})
         known[missing[0]] = total // rest
     elif rest != total:
-        raise NkiValidationError(
-            f"{group} has {rest} elements, the dimension {total}",
-            code="rearrange",
-            numbers={"got": rest, "allowed": total},
-        )
+        message = f"{group} has {rest} elements, the dimension {total}"
+        raise NkiValidationError(message, code="rearrange", numbers={"got": rest, "allowed": total})
     return [known[name] for name in group]
 
 
@@ -45,9 +38,8 @@ def rearrange(tensor: Any, src: tuple, dst: tuple, fixed: dict[str, int]) -> Any
     names = [name for group in source for name in group]
     wanted = [name for group in target for name in group]
     if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
-        raise NkiValidationError(
-            f"patterns {src} and {dst} don't name the same dimensions once", code="rearrange"
-        )
+        message = f"patterns {src} and {dst} don't name the same dimensions once"
+        raise NkiValidationError(message, code="rearrange")
     if len(source) != len(tensor.shape):
         raise NkiValidationError(
             f"{src} names {len(source)} dimensions of shape {tensor.shape}",

@@ -216,10 +216,8 @@ class NkiTensor(Indexing, NoValue):
         self, source: Any, dim: int, limit: int, other: Dynamic | None = None
     ) -> Dynamic:
         if self.dynamic is not None or other is not None:
-            raise NkiValidationError(
-                "this view already has a run-time index; a tensor can have only one",
-                code="dynamic-twice",
-            )
+            message = "this view already has a run-time index; a tensor can have only one"
+            raise NkiValidationError(message, code="dynamic-twice")
         if isinstance(source, VirtualRegister):
             source = source.offset(self.storage.region.on_chip)
         stride = self.strides[dim]
@@ -325,9 +323,8 @@ class NkiTensor(Indexing, NoValue):
         base += 0 if offset is None else int(offset)
         dynamic = self.dynamic
         if scalar_offset is not None and vector_offset is not None:
-            raise NkiValidationError(
-                "scalar_offset and vector_offset exclude each other", code="dynamic-twice"
-            )
+            message = "scalar_offset and vector_offset exclude each other"
+            raise NkiValidationError(message, code="dynamic-twice")
         moved = scalar_offset is not None or vector_offset is not None
         dim = self._dim(indirect_dim) if moved else 0
         if scalar_offset is not None:
@@ -350,15 +347,13 @@ class NkiTensor(Indexing, NoValue):
         new = dtypes.of(dtype)
         old = self.dtype
         if self.dynamic is not None:
-            raise NkiValidationError(
-                "view(dtype) of a tensor with a run-time index", code="reinterpret"
-            )
+            message = "view(dtype) of a tensor with a run-time index"
+            raise NkiValidationError(message, code="reinterpret")
         if new.itemsize == old.itemsize:
             return make(self.storage, self.offset, self.shape, self.strides, new)
         if self.strides[-1] != 1 and self.shape[-1] != 1:
-            raise NkiValidationError(
-                "view(dtype) needs a contiguous last dimension", code="reinterpret"
-            )
+            message = "view(dtype) needs a contiguous last dimension"
+            raise NkiValidationError(message, code="reinterpret")
         last = self.shape[-1] * old.itemsize
         if last % new.itemsize:
             raise NkiValidationError(

@@ -122,22 +122,15 @@ def _cells(axis: Axis, k: Any, title: str) -> Axis:
 
 def _slice(axis: Axis, k: slice, title: str) -> Axis:
     if not all(b is None or type(b) is int for b in (k.start, k.stop, k.step)):
-        raise NkiValidationError(
-            f"slice {k} of {title}; its bounds and step must be ints", code="grid-index"
-        )
+        message = f"slice {k} of {title}; its bounds and step must be ints"
+        raise NkiValidationError(message, code="grid-index")
     if k.step is not None and k.step < 1:
-        raise NkiValidationError(
-            f"slice step {k.step} of {title}; must be >= 1",
-            code="grid-index",
-            numbers={"got": k.step, "least": 1},
-        )
+        message = f"slice step {k.step} of {title}; must be >= 1"
+        raise NkiValidationError(message, code="grid-index", numbers={"got": k.step, "least": 1})
     start, stop, step = k.indices(axis.count)
     if start >= stop:
-        raise NkiValidationError(
-            f"slice {k} of {title} selects none of its {axis.count} cells",
-            code="grid-index",
-            numbers={"most": axis.count},
-        )
+        message = f"slice {k} of {title} selects none of its {axis.count} cells"
+        raise NkiValidationError(message, code="grid-index", numbers={"most": axis.count})
     return axis.sliced(start, step, -(-(stop - start) // step))
 
 

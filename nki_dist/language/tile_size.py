@@ -7,6 +7,7 @@ import time too.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from nki_dist import arch
 from nki_dist.arch import Arch
@@ -17,50 +18,37 @@ def _arch() -> Arch:
     return current_tracer().arch if tracing() else arch.from_environment()
 
 
+def _figure(name: str, doc: str, unit: int = 1) -> Any:
+    """A figure of the platform, in units of so many bytes."""
+
+    def read(self: TileSize) -> int:
+        return int(getattr(_arch(), name)) // unit
+
+    return property(read, doc=doc)
+
+
 class TileSize:
     """Hardware limits for tiles. Sizes in elements unless the name says bytes."""
 
-    @property
-    def pmax(self) -> int:
-        """Partitions of a tile."""
-        return _arch().partitions
-
-    @property
-    def psum_bank_fmax_bytes(self) -> int:
-        """Bytes of a PSUM bank per partition."""
-        return _arch().psum_bank_bytes
-
-    @property
-    def psum_bank_fmax(self) -> int:
-        """float32 elements of a PSUM bank per partition."""
-        return _arch().psum_bank_bytes // 4
-
-    psum_fmax = psum_bank_fmax
-
-    @property
-    def gemm_stationary_fmax(self) -> int:
-        """Free size of a matmul's stationary operand."""
-        return _arch().stationary_free_max
-
-    @property
-    def gemm_moving_fmax(self) -> int:
-        """Free size of a matmul's moving operand."""
-        return _arch().gemm_moving_fmax
-
-    @property
-    def bn_stats_fmax(self) -> int:
-        """Free size of bn_stats."""
-        return _arch().bn_stats_fmax
-
-    @property
-    def psum_min_align(self) -> int:
-        """Alignment of a PSUM address in bytes."""
-        return _arch().psum_min_align
-
-    @property
-    def sbuf_min_align(self) -> int:
-        """Alignment of an SBUF address in bytes."""
-        return _arch().sbuf_min_align
+    pmax = _figure("partitions", "Partitions of a tile.")
+    psum_bank_fmax_bytes = _figure("psum_bank_bytes", "Bytes of a PSUM bank per partition.")
+    psum_bank_fmax = psum_fmax = _figure(
+        "psum_bank_bytes", "float32 elements of a PSUM bank per partition.", unit=4
+    )
+    gemm_stationary_fmax = _figure(
+        "stationary_free_max", "Free size of a matmul's stationary operand."
+    )
+    gemm_moving_fmax = _figure("gemm_moving_fmax", "Free size of a matmul's moving operand.")
+    bn_stats_fmax = _figure("bn_stats_fmax", "Free size of bn_stats.")
+    psum_min_align = _figure("psum_min_align", "Alignment of a PSUM address in bytes.")
+    sbuf_min_align = _figure("sbuf_min_align", "Alignment of an SBUF address in bytes.")
+    sbuf_size_bytes = _figure("sbuf_bytes", "Bytes of SBUF over all partitions.")
+    sbuf_fmax_bytes = total_available_sbuf_size = _figure(
+        "sbuf_usable_bytes", "Usable SBUF bytes per partition."
+    )
+    sbuf_fmax = _figure(
+        "sbuf_usable_bytes", "Usable SBUF per partition in float32 elements.", unit=4
+    )
 
     @property
     def psum_num_banks(self) -> int:
@@ -71,23 +59,6 @@ class TileSize:
         if os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "").lower() in ("1", "true"):
             return _arch().psum_banks_with_pe_transpose
         return _arch().psum_banks
-
-    @property
-    def sbuf_size_bytes(self) -> int:
-        """Bytes of SBUF over all partitions."""
-        return _arch().sbuf_bytes
-
-    @property
-    def sbuf_fmax_bytes(self) -> int:
-        """Usable SBUF bytes per partition."""
-        return _arch().sbuf_usable_bytes
-
-    @property
-    def sbuf_fmax(self) -> int:
-        """Usable SBUF per partition in float32 elements."""
-        return _arch().sbuf_usable_bytes // 4
-
-    total_available_sbuf_size = sbuf_fmax_bytes
 
 
 tile_size = TileSize()

@@ -112,10 +112,8 @@ def empty_like(x, dtype=None, buffer=None, name="", *, transpose_axes=None, addr
     region = buffer or x.buffer
     if isinstance(x, NkiGrid):
         if transpose_axes is not None:
-            raise NkiValidationError(
-                f"nl.empty_like(transpose_axes={transpose_axes}) of {x!r}; allowed: tensors",
-                code="grid-open",
-            )
+            message = f"nl.empty_like(transpose_axes={transpose_axes}) of {x!r}; allowed: tensors"
+            raise NkiValidationError(message, code="grid-open")
         return _grid_like(x, element, region, name, address)
     shape = x.shape
     if transpose_axes is not None:
@@ -170,9 +168,8 @@ def _tiles_of_grid(grid: NkiGrid, tile_shape: Any, what: str) -> NkiTileGrid:
             code="grid-open",
         )
     if any(axis.gaps for axis in grid._axes):
-        raise NkiValidationError(
-            f"{what} of {grid!r}, whose cells have gaps between them", code="grid-open"
-        )
+        message = f"{what} of {grid!r}, whose cells have gaps between them"
+        raise NkiValidationError(message, code="grid-open")
     axes = tuple(axis.cut(axis.tile) if axis.tile else axis for axis in grid._axes)
     return tile_grid(grid._tensor, axes, grid._layout, grid.tile_shape)
 
@@ -250,9 +247,6 @@ def _sizes(shape: Any, name: str, what: str, least: int) -> tuple[int, ...]:
     if type(shape) is not tuple or not all(type(n) is int for n in shape):
         raise GridTypeError(f"{what}({name}={shape!r}); must be a tuple of ints", code="grid-shape")
     if len(shape) < least or min(shape) < 1:
-        raise GridValueError(
-            f"{what}({name}={shape}); must have at least {least} dimensions, each at least 1",
-            code="grid-shape",
-            numbers={"got": shape},
-        )
+        message = f"{what}({name}={shape}); must have at least {least} dimensions, each at least 1"
+        raise GridValueError(message, code="grid-shape", numbers={"got": shape})
     return shape

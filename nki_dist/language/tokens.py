@@ -43,10 +43,8 @@ class OpToken:
         return self.nki_op
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NkiValidationError(
-            f"nl.{self.nki_op} can't be called on tiles; it is an operator of {self.used_by}",
-            code="operator-called",
-        )
+        message = f"nl.{self.nki_op} can't be called on tiles; it is an operator of {self.used_by}"
+        raise NkiValidationError(message, code="operator-called")
 
     def __repr__(self) -> str:
         return f"nl.{self.nki_op}"

@@ -22,10 +22,8 @@ def check_vector_offset(storage: Storage, index: Any) -> None:
         NkiValidationError: the rows aren't in HBM, or the tile isn't such a one.
     """
     if not storage.region.is_hbm:
-        raise NkiValidationError(
-            f"a vector offset indexes tensors in HBM; {storage.label} isn't",
-            code="vector-offset",
-        )
+        message = f"a vector offset indexes tensors in HBM; {storage.label} isn't"
+        raise NkiValidationError(message, code="vector-offset")
     if index.buffer is not sbuf or not (index.free_size == 1 or len(index.shape) == 2):
         raise NkiValidationError(
             "a vector offset is an SBUF tile of shape (P, 1), or (P, N) for dma_transpose; got "

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from nki_dist.codes.picture import outside
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
-from nki_dist.language.layout import infer, is_contiguous, reshape_strides
+from nki_dist.language.layout import Dims, infer, is_contiguous, reshape_strides
 from nki_dist.language.rearrange import rearrange
 from nki_dist.program import Access, Dynamic
+from nki_dist.program.storage import contiguous_strides
 
 Self = TypeVar("Self", bound="Views")
 
@@ -67,21 +68,16 @@ class Views(Access):
 
     def _guard(self, dim: int, moved: bool) -> None:
         if moved and dim == 0 and self.dynamic is not None and self.dynamic.kind == "vector":
-            raise NkiValidationError(
-                "dimension 0 of this view is addressed by a vector offset and can't be sliced",
-                code="vector-offset",
-            )
+            message = "dimension 0 of this view is addressed by a vector offset and can't be sliced"
+            raise NkiValidationError(message, code="vector-offset")
 
     def _keep_indirect(self, what: str, offset: int, shape: tuple[int, ...]) -> None:
         """Which columns an `.indirect()` view has is known at run time only."""
         if self.dynamic is None or self.dynamic.kind != "tensor":
             return
         if (offset, shape) != (self.offset, self.shape):
-            raise NkiValidationError(
-                f"{what} of an .indirect() view of shape {self.shape}; take the view last",
-                code="indirect-view",
-                numbers={"shape": self.shape},
-            )
+            message = f"{what} of an .indirect() view of shape {self.shape}; take the view last"
+            raise NkiValidationError(message, code="indirect-view", numbers={"shape": self.shape})
 
     def _no_dynamic_partition(self, dim: int) -> None:
         if dim == 0 and self.storage.region.on_chip:
@@ -110,10 +106,8 @@ class Views(Access):
                 code="partition-dimension",
             )
         if self.dynamic is not None and self.dynamic.kind == "vector":
-            raise NkiValidationError(
-                f"{what} would change dimension 0, which a vector offset indexes",
-                code="vector-offset",
-            )
+            message = f"{what} would change dimension 0, which a vector offset indexes"
+            raise NkiValidationError(message, code="vector-offset")
 
     def _partition_step(self, step: int, itemsize: int) -> int:
         """An on-chip pattern's first stride: a whole number of the storage's partitions.
@@ -128,21 +122,24 @@ class Views(Access):
             return step
         return size // of_view * of_storage // itemsize
 
-    def _with(self: Self, shape: list[int], strides: list[int]) -> Self:
-        return self._moved(self.offset, tuple(shape), tuple(strides))
+    def _replaced(self: Self, dim: int, end: int, shape: Dims, strides: Dims) -> Self:
+        """Other dimensions in the place of those from `dim` to before `end`."""
+        return self._moved(
+            self.offset,
+            (*self.shape[:dim], *shape, *self.shape[end:]),
+            (*self.strides[:dim], *strides, *self.strides[end:]),
+        )
 
     def permute(self: Self, dims: tuple[int, ...]) -> Self:
         """Dimensions in another order; dimension 0 of an on-chip tensor stays."""
         dims = tuple(dims)
         if sorted(dims) != list(range(len(self.shape))):
-            raise NkiValidationError(
-                f"{dims} is no permutation of {len(self.shape)} dimensions",
-                code="view-dims",
-                numbers={"got": dims},
-            )
+            message = f"{dims} is no permutation of {len(self.shape)} dimensions"
+            raise NkiValidationError(message, code="view-dims", numbers={"got": dims})
         if dims and dims[0] != 0:
             self._keep_partition(f"permute({dims})")
-        return self._with([self.shape[d] for d in dims], [self.strides[d] for d in dims])
+        shape = tuple([self.shape[d] for d in dims])
+        return self._replaced(0, len(dims), shape, tuple([self.strides[d] for d in dims]))
 
     def broadcast(self: Self, dim: int, size: int) -> Self:
         """Repeat a dimension of size 1 `size` times, without copying."""
@@ -153,9 +150,7 @@ class Views(Access):
                 code="view-dims",
                 numbers={"got": self.shape[dim], "allowed": 1},
             )
-        shape, strides = list(self.shape), list(self.strides)
-        shape[dim], strides[dim] = size, 0
-        return self._with(shape, strides)
+        return self._replaced(dim, dim + 1, (size,), (0,))
 
     def expand_dim(self: Self, dim: int) -> Self:
         """Insert a dimension of size 1 at `dim`."""
@@ -168,10 +163,7 @@ class Views(Access):
         if dim == 0:
             self._keep_partition("expand_dim(0)")
         below = self.strides[dim] * self.shape[dim] if dim < len(self.shape) else 1
-        shape, strides = list(self.shape), list(self.strides)
-        shape.insert(dim, 1)
-        strides.insert(dim, below)
-        return self._with(shape, strides)
+        return self._replaced(dim, dim, (1,), (below,))
 
     def squeeze_dim(self: Self, dim: int) -> Self:
         """Remove a dimension of size 1."""
@@ -182,9 +174,7 @@ class Views(Access):
                 code="view-dims",
                 numbers={"got": self.shape[dim], "allowed": 1},
             )
-        shape, strides = list(self.shape), list(self.strides)
-        del shape[dim], strides[dim]
-        return self._with(shape, strides)
+        return self._replaced(dim, dim + 1, (), ())
 
     def reshape_dim(self: Self, dim: int, shape: tuple[int, ...]) -> Self:
         """Split one dimension into several; one size may be -1."""
@@ -192,23 +182,15 @@ class Views(Access):
         sizes = infer(tuple(shape), self.shape[dim])
         if dim == 0 and prod(sizes[1:]) != 1:
             self._keep_partition(f"reshape_dim(0, {shape})")
-        parts = []
-        step = self.strides[dim]
-        for n in reversed(sizes):
-            parts.append(step)
-            step *= n
-        return self._with(
-            [*self.shape[:dim], *sizes, *self.shape[dim + 1 :]],
-            [*self.strides[:dim], *reversed(parts), *self.strides[dim + 1 :]],
-        )
+        strides = tuple([n * self.strides[dim] for n in contiguous_strides(sizes)])
+        return self._replaced(dim, dim + 1, sizes, strides)
 
     def flatten_dims(self: Self, start_dim: int, end_dim: int) -> Self:
         """Merge dimensions `start_dim..end_dim` (inclusive), which must be contiguous."""
         start_dim, end_dim = self._dim(start_dim), self._dim(end_dim)
         if start_dim > end_dim:
-            raise NkiValidationError(
-                f"flatten_dims({start_dim}, {end_dim}): empty range", code="view-dims"
-            )
+            message = f"flatten_dims({start_dim}, {end_dim}): empty range"
+            raise NkiValidationError(message, code="view-dims")
         if start_dim == 0 and end_dim > 0:
             self._keep_partition("flatten_dims(0, ...)")
         sizes = self.shape[start_dim : end_dim + 1]
@@ -220,10 +202,7 @@ class Views(Access):
                 code="view-layout",
                 numbers={"shape": self.shape, "strides": self.strides},
             )
-        return self._with(
-            [*self.shape[:start_dim], prod(sizes), *self.shape[end_dim + 1 :]],
-            [*self.strides[:start_dim], *merged, *self.strides[end_dim + 1 :]],
-        )
+        return self._replaced(start_dim, end_dim + 1, (prod(sizes),), merged)
 
     def reshape(self: Self, shape: Any, *more: int) -> Self:
         """Another shape over the same elements in the same order, where strides allow it."""
@@ -280,11 +259,11 @@ class Views(Access):
                 numbers={"start": start, "end": end, "step": step, "size": self.shape[dim]},
             )
         self._guard(dim, True)
-        shape, strides = list(self.shape), list(self.strides)
-        shape[dim] = -(-(end - start) // step)
-        strides[dim] *= step
-        offset = self.offset + start * self.strides[dim]
-        return self._moved(offset, tuple(shape), tuple(strides))
+        stride = self.strides[dim]
+        size = -(-(end - start) // step)
+        view = self._replaced(dim, dim + 1, (size,), (stride * step,))
+        view.offset += start * stride
+        return view
 
     def indirect(self: Self, index: Self, num_elem: int | None = None) -> Self:
         """Columns chosen at run time by `index` (tensor indirection, NeuronCore-v4).

@@ -31,6 +31,7 @@ from nki_dist.errors import (
 from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
+from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.launcher.same_values import Same, same_values
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.unequal import check_same_signatures
@@ -54,8 +55,24 @@ class PerRank:
             name: of the argument, for messages.
 
         Raises:
-            LaunchError: there is nothing for the rank, or the function raised.
+            LaunchError: there is nothing for the rank, the function raised, or it is a
+                DeviceTensor.
         """
+        value = self._of(rank, ranks, name)
+        if not isinstance(value, np.ndarray):
+            for _, leaf in flatten(value, is_array)[0]:
+                if isinstance(leaf, InHbm):
+                    raise LaunchError(
+                        f"per_rank has {leaf!r} for rank {rank}, which has a part in the HBM of "
+                        "every rank already",
+                        location=users_line(),
+                        code="per-rank",
+                        hint="pass the tensor as it is; where ranks differ, put it so: "
+                        "world.put(nki.per_rank([array of rank 0, array of rank 1, ...]))",
+                    )
+        return value
+
+    def _of(self, rank: int, ranks: int, name: str) -> Any:
         if callable(self.values):
             self._refuse_without_rank(rank)
             try:
@@ -117,6 +134,7 @@ class BoundArguments:
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
         framework: of the results; None for NumPy.
+        stays: whether some of them stay in HBM.
     """
 
     args: Args
@@ -125,6 +143,7 @@ class BoundArguments:
     originals: list[Any]
     arrays: list[np.ndarray]
     framework: Any
+    stays: bool = False
 
     def bind(self, trace: Trace) -> tuple[Args, Kwargs]:
         """The arguments with the trace's tensors in place."""
@@ -143,7 +162,8 @@ def of_rank(value: Any, rank: int, ranks: int) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or frameworks.describe(value) is not None
+    known = isinstance(value, (np.ndarray, InHbm))
+    return known or frameworks.describe(value) is not None
 
 
 def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> BoundArguments:
@@ -158,8 +178,10 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     originals: list[Any] = []
     arrays: list[np.ndarray] = []
     seen: dict[int, TensorSignature] = {}
+    stays = False
 
     def take(path: str, value: Any) -> Any:
+        nonlocal stays
         if isinstance(value, PerRank):
             raise LaunchError(
                 f"argument {path} is an nki.per_rank inside another value; make the whole argument "
@@ -180,6 +202,7 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
             array, shape, dtype = take_array(function, path, value)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
+            stays = stays or isinstance(value, InHbm)
             originals.append(value)
             arrays.append(array)
         return leaf
@@ -188,7 +211,7 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
-    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework, stays)
 
 
 def bind_ranks(
@@ -224,6 +247,8 @@ def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[
         LaunchError: it is masked.
         NkiValidationError: NKI has no such dtype.
     """
+    if isinstance(value, InHbm):
+        return value.hollow, value.shape, value.nki_dtype
     of_numpy = isinstance(value, np.ndarray)
     # Of others nothing is asked: importing np.ma takes time, and a lock.
     if of_numpy and type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):

@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
 from nki_dist.launcher.findings import tell
-from nki_dist.launcher.profiles import profile_of, profile_of_reports
+from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.program import Loop
 from nki_dist.runtime.dry_report import DryRun
+from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import COMPILED, Profile
 
@@ -48,11 +49,27 @@ def estimated(
         LaunchError: how often a loop goes round depends on an input without contents.
         NkiError: its cores wait for each other in vain.
     """
-    trips: list[Sequence[int]] = [()] * (len(compiled.programs) * world.ranks)
-    loops = any(isinstance(item, Loop) for p in compiled.programs for item in p.body)
-    if loops or compiled.exchanges:
-        trips = [report.trips for report in world.run_dry(compiled, bound, unknown)[1]]
-    return profile_of(world.topology, forced_algorithm(), compiled, trips, schedule)
+    reports = reports_of(world, compiled, bound, unknown)
+    return profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)
+
+
+def reports_of(
+    world: Any,
+    compiled: Compiled,
+    bound: Sequence[BoundArguments],
+    unknown: Collection[int],
+) -> list[CoreReport]:
+    """What cores would tell of a launch: the rounds of loops. Arguments and errors as above."""
+    if has_loops(compiled) or compiled.exchanges:
+        found: list[CoreReport] = world.run_dry(compiled, bound, unknown)[1]
+        return found
+    cores = len(compiled.programs) * world.ranks
+    return [CoreReport(core, [], 0, 0, 0, 0.0) for core in range(cores)]
+
+
+def has_loops(compiled: Compiled) -> bool:
+    """Whether it has dynamic loops, of which only a run can tell the rounds."""
+    return any(isinstance(item, Loop) for p in compiled.programs for item in p.body)
 
 
 def estimate_of(
@@ -68,7 +85,7 @@ def estimate_of(
         NkiError: as `estimated`, and of a kernel that doesn't compile.
     """
     specs = SpecArguments()
-    args, kwargs = specs.replaced_in(args, kwargs)
+    args, kwargs = specs.replaced_in(*world._arrays_for(args, kwargs))
     bound, _, compiled = world._compiled(kernel, grid, args, kwargs, specs.unknown)
     profile = estimated(world, compiled, bound, specs.unknown(bound), schedule)
     tell([*compiled.warnings, *compiled.unstored])
@@ -85,7 +102,7 @@ def dry_run_of(world: Any, kernel: Any, args: Args, kwargs: Kwargs, schedule: st
         NkiError: as `World.dry_run`.
     """
     specs = SpecArguments()
-    args, kwargs = specs.replaced_in(args, kwargs)
+    args, kwargs = specs.replaced_in(*world._arrays_for(args, kwargs))
     bound, _, compiled = world._compiled(kernel, None, args, kwargs, specs.unknown)
     report: DryRun
     report, reports = world.run_dry(compiled, bound, specs.unknown(bound))

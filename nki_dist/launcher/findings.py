@@ -20,7 +20,7 @@ from nki_dist.errors import (
 from nki_dist.launcher.session import session
 from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.ranges import named
-from nki_dist.runtime.hosts import Host, Launch, LaunchResult
+from nki_dist.runtime.hosts import Launch, Launcher, LaunchResult
 from nki_dist.runtime.races import check_races
 
 SUMMED: Final[Mapping[type[NkiWarning], str]] = {
@@ -68,7 +68,7 @@ def report_races(
 
 
 def findings(
-    launch: Launch, result: LaunchResult, host: Host, checks: Checks
+    launch: Launch, result: LaunchResult, host: Launcher, checks: Checks
 ) -> Iterator[NkiError | NkiWarning]:
     """What compiling found, and what only the run could tell."""
     compiled = launch.compiled

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nki_dist.arch import Arch
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, NkiError, UnseenErrorWarning, as_warning
 from nki_dist.forks import Shared
 from nki_dist.launcher.idle import idlers
+from nki_dist.launcher.residence import Residence
+from nki_dist.launcher.row import Row
 from nki_dist.launcher.session import idle_after, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm
@@ -42,6 +44,10 @@ class Hosted(Shared):
     _transport: str
     _request: dict[str, Any]
     _algorithm: str
+    _row: Row
+    residence: Residence
+    dry: bool
+    wait: Callable[[], None]
     _used: float  # when a launch began, or was seen to be under way
 
     @property
@@ -56,6 +62,7 @@ class Hosted(Shared):
 
     def _forked(self) -> None:
         super()._forked()
+        self._row.forget()
         if self.host_name != "ray":  # that one isn't to be touched: Ray's locks are in no Python
             self._host = None
 
@@ -63,11 +70,20 @@ class Hosted(Shared):
         self.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any, error: Any, *_: Any) -> None:
+        try:
+            if kind is None:
+                self.wait()
+            elif not isinstance(error, Exception):  # an interrupt
+                self._row.give_up(error)
+        finally:
+            self.close()
 
     def close(self) -> None:
-        """Stop the cores and release their memory."""
+        """Stop the cores and release their memory, after the launches before."""
+        self._row.drain()
+        if isinstance(unseen := self._row.take_first(), NkiError):
+            session().warn(as_warning(unseen, UnseenErrorWarning))
         with self._lock:
             self.closed = True
             if self._host is not None:
@@ -80,6 +96,8 @@ class Hosted(Shared):
             self._used = time.monotonic()  # by somebody, now
             return
         try:
+            if self.residence.in_use or not self._row.idle:
+                self._used = time.monotonic()  # whoever has tensors in HBM may want them
             if self._host is not None and time.monotonic() - self._used >= seconds:
                 self._host.close()
                 self._host = None  # the next launch starts another
@@ -106,7 +124,7 @@ class Hosted(Shared):
     @leaves_package
     def start(self) -> None:
         """Start the cores now; otherwise the first launch does."""
-        if session().checker is not None:
+        if session().checker is not None or self.dry:
             return  # nothing will run on them
         with self._lock:
             self._started()

@@ -24,6 +24,7 @@ from nki_dist.launcher.binding import (
     is_array,
     take_array,
 )
+from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
 
@@ -82,7 +83,8 @@ def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
         _refuse_shared(compiled, written, arrays, taken)
     foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
     framework = frameworks.describe(arrays[0]) if foreign else None
-    return BoundArguments((), {}, wanted, list(arrays), taken, framework)
+    stays = any(isinstance(a, InHbm) for a in arrays)
+    return BoundArguments((), {}, wanted, list(arrays), taken, framework, stays)
 
 
 def _taken(kernel: str, value: Any, wanted: TensorSignature) -> np.ndarray:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nki_dist.insight.replay import Launched
 
 
-def kept(inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+def kept(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
     """Copies of all ranks' arrays; what ranks share stays shared."""
     made: dict[int, np.ndarray] = {}
     for array in (a for arrays in inputs for a in arrays):
@@ -61,6 +61,7 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
     if (checker := session().checker) is not None:
         checker.launch(world, kernel, grid, args, kwargs)  # notes what is wrong with it
     world._refuse_closed()
+    args, kwargs = world._arrays_for(args, kwargs)
     here = type(world)(
         ranks=world.ranks,
         lnc=world.lnc,

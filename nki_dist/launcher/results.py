@@ -104,7 +104,9 @@ def check_written(
     seen: dict[int, np.ndarray] = {}
     for rank, (c, layout, memory, b) in enumerate(zip(compiled, layouts, memories, bound)):
         for index in c.written_inputs:
-            at = layout.offsets["input", index]
+            at = layout.offsets.get(("input", index))
+            if at is None:  # it stays in HBM
+                continue
             signature = c.inputs[index]
             wrote = memory[at : at + signature.nbytes]
             if not np.array_equal(wrote, seen.setdefault(id(b.originals[index]), wrote)):
@@ -125,13 +127,7 @@ def read_outputs(
         compiled: as it was run.
         memory: the stack's bytes.
     """
-    for index in compiled.written_inputs:
-        signature = bound.signatures[index]
-        at = layout.offsets["input", index]
-        array = np.ndarray(signature.shape, compiled.inputs[index].dtype.storage, memory, at)
-        if ("input", index) in compiled.wide:
-            array = _converted(array, float32, signature.dtype)
-        frameworks.write_back(bound.originals[index], array)
+    give_back_inputs(compiled, layout, memory, bound)
 
     def read(leaf: Access) -> np.ndarray:
         s = leaf.storage
@@ -144,6 +140,21 @@ def read_outputs(
         return _converted(wide, float32, leaf.dtype)
 
     return returned_as(compiled, bound, read)
+
+
+def give_back_inputs(
+    compiled: Compiled, layout: Layout, memory: np.ndarray, bound: BoundArguments
+) -> None:
+    """Copy inputs that were written back to their arrays, but for those that stay in HBM."""
+    for index in compiled.written_inputs:
+        if ("input", index) not in layout.offsets:
+            continue
+        signature = bound.signatures[index]
+        at = layout.offsets["input", index]
+        array = np.ndarray(signature.shape, compiled.inputs[index].dtype.storage, memory, at)
+        if ("input", index) in compiled.wide:
+            array = _converted(array, float32, signature.dtype)
+        frameworks.write_back(bound.originals[index], array)
 
 
 def returned_as(

@@ -17,16 +17,19 @@ from typing import TypeAlias
 import numpy as np
 
 from nki_dist.errors import CoreLostError, LaunchError, RetryWarning
-from nki_dist.runtime.hosts import Host, Launch, LaunchResult
+from nki_dist.runtime.hosts import Launch, LaunchResult
 
 Printed: TypeAlias = "list[tuple[int, str, np.ndarray]]"
 
 
-def launch_again(host: Callable[[], Host], launch: Launch, retries: int) -> LaunchResult:
+Attempt: TypeAlias = "Callable[[Launch], LaunchResult]"
+
+
+def launch_again(begin: Callable[[], Attempt], launch: Launch, retries: int) -> LaunchResult:
     """The result of the first attempt that isn't lost, with the losses before it.
 
     Args:
-        host: gives the host, which replaces what was lost before each launch.
+        begin: prepares an attempt, once what was lost is replaced; what it raises ends them.
         retries: attempts after the first, 1 or more.
 
     Raises:
@@ -40,8 +43,9 @@ def launch_again(host: Callable[[], Host], launch: Launch, retries: int) -> Laun
         def hold(core: int, prefix: str, array: np.ndarray, to: Printed = printed) -> None:
             to.append((core, prefix, array))
 
+        attempt = begin()
         try:
-            result = host().launch(replace(launch, printer=hold))
+            result = attempt(replace(launch, printer=hold))
         except CoreLostError as error:
             losses.append(error)
             if len(losses) <= retries:

@@ -28,13 +28,13 @@ from nki_dist.hbm.layout import Layout
 from nki_dist.program import Access, Storage
 from nki_dist.program.walk import returned
 from nki_dist.ranges import named
-from nki_dist.runtime.hosts import Host, Launch, LaunchResult
+from nki_dist.runtime.hosts import Launch, Launcher, LaunchResult
 
 Bytes = np.ndarray[Any, Any]
 
 
 def unwritten_after(
-    launch: Launch, result: LaunchResult, host: Host, checks: Checks
+    launch: Launch, result: LaunchResult, host: Launcher, checks: Checks
 ) -> Iterator[NkiError | NkiWarning]:
     """What outputs hold that nobody wrote, once for each returned tensor.
 
@@ -65,7 +65,7 @@ def unwritten_after(
 
 
 def _difference(
-    launch: Launch, result: LaunchResult, host: Host
+    launch: Launch, result: LaunchResult, host: Launcher
 ) -> Callable[[int, Access], np.ndarray]:
     """Which elements of a returned tensor of a rank are others where memory holds zeros."""
     zeroed = launch.compiled.zeroed

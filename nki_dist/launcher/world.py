@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +23,12 @@ from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
+from nki_dist.launcher.residence import Residence
+from nki_dist.launcher.resident import Resident, stopping
+from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
+from nki_dist.launcher.row import Row
 from nki_dist.launcher.session import KEPT_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
@@ -51,7 +56,7 @@ from nki_dist.topology.topology import Topology
 WORLDS_READ = (ARCH_VARIABLE, OPTIONS_VARIABLE)  # what a world takes from the environment
 
 
-class World(Recording, Hosted):
+class World(Recording, Resident, Hosted):
     """A set of ranks, each a logical core of `lnc` physical cores.
 
     Args:
@@ -86,6 +91,8 @@ class World(Recording, Hosted):
             nothing by default. Each instance has a bundle of a placement group for its processes.
         placement_group: of Ray, to run in; by default that of the task or actor which makes the
             world, if it captures its children. Other hosts have no use for these two.
+        dry: whether launches compute no values: tensors have shapes only, and what is found out is
+            whether kernels compile, fit, and synchronise, and how long they take.
 
     Raises:
         LaunchError: the combination isn't possible.
@@ -110,6 +117,7 @@ class World(Recording, Hosted):
         release: str | None = None,
         actor_options: Mapping[str, Any] | None = None,
         placement_group: Any = None,
+        dry: bool = False,
     ) -> None:
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
@@ -132,6 +140,11 @@ class World(Recording, Hosted):
         self._threads = default_threads() if threads is None else threads
         self._transport = transport
         self._host: Host | None = None
+        self.dry = dry
+        self.residence = Residence(self)
+        self._row = Row(stopping(self), ResidentLaunch.together)
+        self._dried: dict[str, list[CoreReport]] = {}
+        self._sessions = weakref.WeakSet()
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
@@ -175,13 +188,15 @@ class World(Recording, Hosted):
             schedule: of that time, "compiled" or "program"; see `nki.profile`.
 
         Returns:
-            A list with what the kernel returns for each rank, or a Run.
+            A list with what the kernel returns for each rank, or a Run. With a DeviceTensor among
+            the arguments, what it returns, once, with DeviceTensors; on Ray the launch may not have
+            ended then, and its error comes with the next value or `wait`.
         """
         check_schedule(schedule)
         if (checker := session().checker) is not None:
-            look = checker.launch(self, kernel, None, args, kwargs)
-            return look.run(look.outputs, schedule) if profile else look.outputs
-        outputs, result, compiled = self._launch(kernel, None, args, kwargs)
+            look, outputs = self._looked_at(checker, kernel, None, args, kwargs, False)
+            return look.run(outputs, schedule) if profile else outputs
+        outputs, result, compiled = self._launch(kernel, None, args, kwargs, now=profile)
         return self._run(outputs, result, compiled, schedule) if profile else outputs
 
     def run_one(
@@ -189,10 +204,12 @@ class World(Recording, Hosted):
     ) -> Any:
         """`kernel[grid](...)` on a one-rank world: the result, or a Run if time has a schedule."""
         if (checker := session().checker) is not None:
-            look = checker.launch(self, kernel, grid, args, kwargs)
-            return look.outputs[0] if schedule is None else look.run(look.outputs[0], schedule)
-        outputs, result, compiled = self._launch(kernel, grid, args, kwargs)
-        return outputs[0] if schedule is None else self._run(outputs[0], result, compiled, schedule)
+            look, (output,) = self._looked_at(checker, kernel, grid, args, kwargs, True)
+            return output if schedule is None else look.run(output, schedule)
+        (output,), result, compiled = self._launch(
+            kernel, grid, args, kwargs, True, schedule is not None
+        )
+        return output if schedule is None else self._run(output, result, compiled, schedule)
 
     def _run(self, outputs: Any, result: LaunchResult, compiled: Compiled, schedule: str) -> Run:
         profile = profile_of_reports(
@@ -311,15 +328,38 @@ class World(Recording, Hosted):
         return bind(function, args, kwargs, self.ranks), grid
 
     def _launch(
-        self, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs
-    ) -> tuple[list[Any], LaunchResult, Compiled]:
+        self,
+        kernel: Any,
+        grid: Grid | None,
+        args: Args,
+        kwargs: Kwargs,
+        alone: bool = False,
+        now: bool = True,
+    ) -> tuple[Any, Any, Compiled]:
+        """What each rank returns, what is left of the launch, what was compiled; `alone`: on the
+        only rank of a world that nobody has made, `now`: return when it has ended."""
+
+        if self.dry:
+            return self._run_dry(kernel, grid, args, kwargs, alone)
         if self.host_name == "debug" and not isinstance(kernel, Compiled):
             from nki_dist.launcher.debugging import launch_debugged
 
-            bound, grid = self._bound(kernel, grid, args, kwargs)
-            with self._lock:
-                return launch_debugged(self, kernel, grid, bound)
+            bound, chosen = self._bound(kernel, grid, args, kwargs)
+
+            def debugged(bound: list[BoundArguments]) -> tuple[Any, Any, Compiled]:
+                with self._lock:
+                    return launch_debugged(self, kernel, chosen, bound)
+
+            return self._by_value(debugged, bound, alone)
         bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
+        if bound[0].stays:
+            if self._needs_values(compiled):
+                return self._by_value(
+                    lambda b: self.launch_compiled(b, key, compiled), bound, alone
+                )
+            return self._run_resident(key, compiled, bound, alone, now)
+        if not self._row.idle:
+            self.wait()
         if compiled.as_run.written_inputs or compiled.wide or session().observer is not None:
             bound = settled(bound)
         return self.launch_compiled(bound, key, compiled)
@@ -329,11 +369,17 @@ class World(Recording, Hosted):
     ) -> tuple[list[Any], LaunchResult, Compiled]:
         """Launch what `_compiled` gave: the outputs of each rank, what is left, the kernel."""
         as_run = compiled.as_run
+        if self.residence.held:
+            self.residence.check_launch(compiled, range(len(compiled.inputs)))
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self.printer, self.timeout, session().warn)
         with self._lock:
             again, start = self.retries, self._started
-            result = launch_again(start, launch, again) if again else start().launch(launch)
+
+            def attempt(launch: Launch) -> LaunchResult:
+                return start().launch(launch)
+
+            result = launch_again(lambda: attempt, launch, again) if again else attempt(launch)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             if compiled.watched:
@@ -349,4 +395,6 @@ class World(Recording, Hosted):
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)
             ]
+            if self._sessions:
+                self.note(self.sessions, compiled, result)
         return outputs, result, compiled

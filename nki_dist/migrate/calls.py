@@ -10,6 +10,7 @@ from typing import Any, Final
 import libcst as cst
 from libcst.metadata import PositionProvider
 
+from nki_dist.language.older import ARITHMETIC, LOGIC, LOGIC_UNARY, OPERATORS, UNARY
 from nki_dist.migrate.instances import launch
 from nki_dist.migrate.names import BETA1, Names, dotted
 from nki_dist.migrate.placement import is_hint, is_second_name, memory_of
@@ -35,21 +36,10 @@ BUFFERS: Final = frozenset({"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"})
 MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})
 REMOVED: Final = frozenset({"nl.all_reduce", "nl.gather_flattened_dst"})
 OPERANDS: Final = frozenset({"op", "op0", "op1", "reduce_op"})
-_OTHER_NAMES: Final = {
-    "max": "maximum",
-    "amax": "maximum",
-    "min": "minimum",
-    "amin": "minimum",
-    "sum": "add",
-    "prod": "multiply",
-    "true_divide": "divide",
+NUMPY: Final = {
+    **{name: name for name in (*UNARY, *LOGIC_UNARY, *ARITHMETIC, *LOGIC)},
+    **OPERATORS,
 }
-_SAME_NAMES: Final = (
-    "add subtract multiply divide maximum minimum exp copy sqrt square tanh sin log power equal"
-    " not_equal less less_equal greater greater_equal logical_and logical_or bitwise_and"
-    " bitwise_or bitwise_xor"
-)
-NUMPY: Final = {**{name: name for name in _SAME_NAMES.split(" ")}, **_OTHER_NAMES}
 
 
 def argument(call: cst.Call, name: str, place: int = -1) -> cst.Arg | None:

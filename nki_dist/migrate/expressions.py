@@ -38,7 +38,7 @@ from nki_dist.migrate.values import (
     times,
 )
 
-_OPERATORS: Final[dict[type[ast.operator], str]] = {
+OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add",
     ast.Sub: "subtract",
     ast.Mult: "multiply",
@@ -123,7 +123,7 @@ class Expressions(Functions):
         if isinstance(a, Index) or isinstance(b, Index):
             return node, self._affine(node, (left, a), (right, b))
         if isinstance(a, _TILES) or isinstance(b, _TILES):
-            function = _OPERATORS.get(type(node.op))
+            function = OPERATORS.get(type(node.op))
             if function is None:
                 raise Undecided(f"the operator of {ast.unparse(node)} on a tile")
             return self.binary(function, (left, a), (right, b))

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from nki_dist.language.older import ARITHMETIC, REDUCTIONS, UNARY
 from nki_dist.migrate.creations import Creations
-from nki_dist.migrate.instructions import (
-    BINARY,
-    CREATIONS,
-    REDUCTIONS,
-    UNARY,
-)
+from nki_dist.migrate.instructions import CREATIONS
 from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import limits, parsed, shape_of
 from nki_dist.migrate.values import (
@@ -150,7 +146,7 @@ class Functions(Creations):
             return self._load(node, given)
         if name in REDUCTIONS:
             return self._reduction(node, name, given)
-        if name in BINARY and len(node.args) == 2 and not set(given) - {"dtype"}:
+        if name in ARITHMETIC and len(node.args) == 2 and not set(given) - {"dtype"}:
             left, right = self.value(node.args[0]), self.value(node.args[1])
             return self.binary(name, left, right, given.get("dtype"))
         if name in UNARY and len(node.args) == 1 and not set(given) - {"dtype"}:

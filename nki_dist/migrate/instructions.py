@@ -51,68 +51,10 @@ RESULTS: Final[Mapping[str, Result]] = {
     "bn_aggr": Result("data", "data", "({data}.shape[0], 2)"),
 }
 # Arguments that 0.6 has, too, by the same name and with the same meaning.
-KEPT: Final = frozenset(
-    [
-        "op",
-        "data",
-        "bias",
-        "scale",
-        "reduce_op",
-        "reduce_res",
-        "reduce_cmd",
-        "src",
-        "engine",
-        "op0",
-        "operand0",
-        "reverse0",
-        "op1",
-        "operand1",
-        "reverse1",
-        "data0",
-        "data1",
-        "initial",
-        "axis",
-        "negate",
-        "name",
-    ]
+_KEPT: Final = (
+    "op data bias scale reduce_op reduce_res reduce_cmd src engine op0 operand0 reverse0 op1"
+    " operand1 reverse1 data0 data1 initial axis negate name"
 )
+KEPT: Final = frozenset(_KEPT.split())
 VECTORS: Final = frozenset({"bias", "scale"})  # of activations: Beta 1 converts them to float32
-UNARY: Final = frozenset(
-    [
-        "abs",
-        "arctan",
-        "ceil",
-        "cos",
-        "erf",
-        "erf_dx",
-        "exp",
-        "floor",
-        "gelu",
-        "gelu_apprx_sigmoid",
-        "gelu_apprx_tanh",
-        "gelu_dx",
-        "log",
-        "mish",
-        "negative",
-        "reciprocal",
-        "relu",
-        "rsqrt",
-        "sigmoid",
-        "sign",
-        "silu",
-        "silu_dx",
-        "sin",
-        "softplus",
-        "sqrt",
-        "square",
-        "tan",
-        "tanh",
-        "trunc",
-        "copy",
-    ]
-)
-BINARY: Final = frozenset(
-    ["add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "mod"]
-)
-REDUCTIONS: Final = frozenset(["sum", "max", "min", "mean", "prod"])
-CREATIONS: Final = frozenset(["ndarray", "zeros", "ones", "full"])
+CREATIONS: Final = frozenset({"ndarray", "zeros", "ones", "full"})

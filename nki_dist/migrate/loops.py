@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import libcst as cst
+from libcst import matchers
 from libcst.metadata import PositionProvider
 
 from nki_dist.migrate.names import Names, dotted
@@ -29,20 +30,10 @@ class _Used(cst.CSTVisitor):
     def visit_Name(self, node: cst.Name) -> None:
         self.counts[node.value] = self.counts.get(node.value, 0) + 1
 
-    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+    def visit_AssignTarget(self, node: Any) -> None:
         self.bound |= _names_in(node.target)
 
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
-        self.bound |= _names_in(node.target)
-
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        self.bound |= _names_in(node.target)
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        self.bound |= _names_in(node.target)
-
-    def visit_For(self, node: cst.For) -> None:
-        self.bound |= _names_in(node.target)
+    visit_AnnAssign = visit_AugAssign = visit_NamedExpr = visit_For = visit_AssignTarget
 
     def visit_WithItem(self, node: cst.WithItem) -> None:
         if node.asname is not None:
@@ -180,19 +171,10 @@ class Loops(cst.CSTTransformer):
         return updated
 
 
-class _Registers(cst.CSTVisitor):
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.found: set[str] = set()
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        value = node.value
-        if isinstance(value, cst.Call) and self.names.full(value.func) == "nisa.register_alloc":
-            for target in node.targets:
-                self.found |= _names_in(target.target)
-
-
 def _registers(node: cst.CSTNode, names: Names) -> set[str]:
-    found = _Registers(names)
-    node.visit(found)
-    return found.found
+    found: set[str] = set()
+    for one in matchers.findall(node, matchers.Assign(value=matchers.Call())):
+        assert isinstance(one, cst.Assign) and isinstance(one.value, cst.Call)
+        if names.full(one.value.func) == "nisa.register_alloc":
+            found |= set().union(*(_names_in(target.target) for target in one.targets))
+    return found

@@ -6,12 +6,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nki_dist.migrate.instructions import (
-    BINARY,
-    KEPT,
-    RESULTS,
-    VECTORS,
-)
+from nki_dist.language.older import ARITHMETIC
+from nki_dist.migrate.instructions import KEPT, RESULTS, VECTORS
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import (
     DTYPES,
@@ -268,7 +264,7 @@ class Instructions:
         space, _, function = self.full(given["op"]).rpartition(".")
         if (
             space != "nl"
-            or function not in BINARY
+            or function not in ARITHMETIC
             or set(given) - {"data1", "data2", "op", "dtype"}
         ):
             raise Undecided(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from nki_dist.migrate.expressions import Expressions
+from nki_dist.migrate.expressions import OPERATORS, Expressions
 from nki_dist.migrate.instructions import RESULTS
 from nki_dist.migrate.subscripts import limits, parsed
 from nki_dist.migrate.values import (
@@ -21,8 +21,6 @@ from nki_dist.migrate.values import (
     Undecided,
     Value,
 )
-
-_FUNCTIONS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
 class Statements(Expressions):
@@ -207,7 +205,7 @@ class Statements(Expressions):
         into, place = ast.unparse(node.target), self.value(_loaded(node.target))[1]
         if isinstance(node.target, ast.Subscript):
             into = self._view(_subscript(node.target))[0]
-        function = _FUNCTIONS.get(type(node.op))
+        function = OPERATORS.get(type(node.op))
         if not isinstance(place, Tensor):
             made, value = self.value(node.value)
             if isinstance(value, (Tensor, Blocks, Index)) or isinstance(place, (Blocks, Index)):

@@ -14,19 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from nki_dist.language.older import OPERATORS
 from nki_dist.migrate.results import Instructions, Valued
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import FLOATS, Tensor, Undecided, minus, plus, text_names, times
 
-_OPERATORS: Final = {
-    "numpy.add": "add",
-    "numpy.multiply": "multiply",
-    "numpy.maximum": "maximum",
-    "numpy.max": "maximum",
-    "numpy.minimum": "minimum",
-    "numpy.min": "minimum",
-    **{f"nl.{name}": name for name in ("add", "multiply", "maximum", "minimum")},
-}
+_OPERATORS: Final = ("add", "multiply", "maximum", "minimum")
 
 
 @dataclass
@@ -105,8 +98,9 @@ class Sums(Instructions):
         given = given | dict(zip(["x", "op", "loop_indices"], node.args))
         given = {k: v for k, v in given.items() if not self._says_nothing(k, v) and k != "name"}
         unknown = set(given) - {"x", "op", "loop_indices", "dtype"}
-        operator = _OPERATORS.get(self.full(given["op"]), "") if "op" in given else ""
-        if unknown or not {"x", "loop_indices"} <= set(given) or not operator:
+        space, _, last = (self.full(given["op"]) if "op" in given else "").rpartition(".")
+        operator = OPERATORS.get(last, last) if space in ("numpy", "nl") else ""
+        if unknown or not {"x", "loop_indices"} <= set(given) or operator not in _OPERATORS:
             raise Undecided(
                 "nl.loop_reduce with other arguments than x, op, loop_indices and dtype="
             )

@@ -28,8 +28,8 @@ def busy(made: Columns, timeline: Timeline) -> dict[str, Any]:
         spans.setdefault((row.engine, row.core), []).append(pair)
     shares: dict[str, np.ndarray] = {}
     for (engine, _), pairs in spans.items():
-        covered = np.diff(_covered(np.concatenate(pairs), edges))
-        shares[engine] = shares.get(engine, np.zeros(SLICES)) + covered
+        taken = np.diff(covered(np.concatenate(pairs), edges))
+        shares[engine] = shares.get(engine, np.zeros(SLICES)) + taken
     scale = max(total / SLICES * len(timeline.cores), 1e-30)
     order = sorted(shares, key=lambda e: ENGINES.index(e) if e in ENGINES else len(ENGINES))
     return {
@@ -38,7 +38,7 @@ def busy(made: Columns, timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _covered(spans: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def covered(spans: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How much of the time up to each edge the union of the spans covers."""
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     end = np.maximum.accumulate(spans[:, 1])
@@ -48,8 +48,8 @@ def _covered(spans: np.ndarray, edges: np.ndarray) -> np.ndarray:
     n = np.searchsorted(start, edges, side="right")
     begun = np.maximum(n - 1, 0)
     open_part = np.where(n > 0, np.clip(edges - start[begun], 0.0, length[begun]), 0.0)
-    covered: np.ndarray = before[begun] + open_part
-    return covered
+    taken: np.ndarray = before[begun] + open_part
+    return taken
 
 
 def roofline(profile: Mapping[str, Any], timeline: Timeline) -> dict[str, Any]:

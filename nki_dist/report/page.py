@@ -43,8 +43,14 @@ def write_page(
     """
     with uncollected():  # the steps of a large world are objects by the million
         parts = _parts(profile, timeline, advice)
+    write_parts(path, "page.html", parts)
+
+
+def write_parts(path: str | PathLike[str], name: str, parts: Mapping[str, str]) -> None:
+    """Write a template with its parts, and what all pages of profiles have."""
+    common = {"style": asset("style.css"), "library": packed(library())}
     with open(path, "w", encoding="utf-8") as file:
-        file.write(filled("page.html", parts))
+        file.write(filled(name, {**parts, **common}))
 
 
 def filled(name: str, parts: Mapping[str, str]) -> str:
@@ -55,6 +61,11 @@ def filled(name: str, parts: Mapping[str, str]) -> str:
     return "".join(pieces)
 
 
+def scripts(names: Sequence[str]) -> str:
+    """Assets that are a page's script."""
+    return "\n".join(map(asset, names))
+
+
 def _parts(
     profile: Mapping[str, Any], timeline: Timeline, advice: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
@@ -63,7 +74,6 @@ def _parts(
     sources = listings(profile["lines"])
     return {
         "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
-        "style": asset("style.css"),
         "head": text.head(profile),
         "bounds": text.bounds(profile),
         "advice": text.advice(advice),
@@ -74,8 +84,7 @@ def _parts(
         "assumed": text.assumed(profile),
         "ranks": text.ranks(timeline, figures.collectives(timeline)),
         "data": packed(_data(profile, timeline, made, sources)),
-        "library": packed(library()),
-        "script": "\n".join(asset(name) for name in SCRIPTS),
+        "script": scripts(SCRIPTS),
     }
 
 

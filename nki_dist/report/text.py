@@ -13,7 +13,7 @@ from nki_dist.timing.schedules import COMPILED
 from nki_dist.timing.timeline import Timeline
 
 _LINES: Final = 40  # in the table of lines
-_ENGINES: Final = 3  # cores whose engines are listed
+CORES: Final = 3  # whose engines are listed
 
 
 def escaped(value: object) -> str:
@@ -85,14 +85,20 @@ def head(p: Mapping[str, Any]) -> str:
             f"{size(p['hbm_read'])} read, {size(p['hbm_written'])} written",
         ),
     ]
+    return headed(p["kernel"], f"{p['platform']} · {cores} · {order}", tiles)
+
+
+def headed(title: str, sub: str, tiles: Sequence[tuple[str, str, str]]) -> str:
+    """A title, what it is about, and numbers.
+
+    Args:
+        tiles: name, value and what more there is to say, as HTML.
+    """
     shown = "".join(
         f"<div class=tile><dt>{name}</dt><dd>{value}</dd><p>{more}</p></div>"
         for name, value, more in tiles
     )
-    return (
-        f"<h1>{escaped(p['kernel'])}</h1>"
-        f"<p class=sub>{escaped(p['platform'])} · {cores} · {order}</p><dl class=tiles>{shown}</dl>"
-    )
+    return f"<h1>{escaped(title)}</h1><p class=sub>{escaped(sub)}</p><dl class=tiles>{shown}</dl>"
 
 
 def bounds(p: Mapping[str, Any]) -> str:
@@ -111,6 +117,14 @@ def bounds(p: Mapping[str, Any]) -> str:
 def advice(found: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return ""
+    return (
+        "<section id=advice><h2>Advice</h2><p class=note>Each finding's time comes from replaying "
+        f"the launch without it; they don't add up.</p>{findings(found)}</section>"
+    )
+
+
+def findings(found: Sequence[Mapping[str, Any]]) -> str:
+    """A list of findings."""
     items = "".join(
         f"<li><b>{us(f['saves_us'])} µs, {f['share']:.1%}</b> {escaped(f['rule'])}"
         f"<p>{escaped(f['text'])}</p>"
@@ -118,16 +132,13 @@ def advice(found: Sequence[Mapping[str, Any]]) -> str:
         f"{escaped(f['source'])}</p></li>"
         for f in found
     )
-    return (
-        "<section id=advice><h2>Advice</h2><p class=note>Each finding's time comes from replaying "
-        f"the launch without it; they don't add up.</p><ol class=advice>{items}</ol></section>"
-    )
+    return f"<ol class=advice>{items}</ol>" if items else ""
 
 
 def engines(p: Mapping[str, Any]) -> str:
     rows, longest = [], most(p["engines"], "busy_us")
     for use in p["engines"]:
-        if use["instructions"] and use["core"] < _ENGINES:
+        if use["instructions"] and use["core"] < CORES:
             share, name = use["utilisation"], escaped(use["engine"])
             rows.append(
                 f"<tr><td class=n>{use['core']}</td><th><i class='dot {name}'></i>{name}</th>"
@@ -136,7 +147,7 @@ def engines(p: Mapping[str, Any]) -> str:
                 f"<td class=bar><b class={name} style='width:{min(share, 1):.2%}'></b></td>"
                 f"<td class=n>{share:.1%}</td></tr>"
             )
-    more = p["cores"] - _ENGINES
+    more = p["cores"] - CORES
     note = f"<p class=note>{more} more cores</p>" if more > 0 else ""
     return (
         "<table class=bars><thead><tr><th class=n>core</th><th>engine</th><th class=n>instructions"

@@ -1,7 +1,8 @@
 """The cores that live in one process, and what they keep between launches.
 
-A group links a program once per core and keeps the result, so a repeated launch costs no more than
-running it. Linked code holds views into the HBM stack; when a stack moves, it is linked anew.
+A group links a program once and binds it to each core, and keeps both, so a repeated launch costs
+no more than running it. A binding holds views into the HBM stack, and of tensors that stay in HBM;
+when a stack moves, or other tensors are arguments, the program is bound anew.
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from nki_dist import arch
 from nki_dist.errors import NkiError, typed
+from nki_dist.hbm.contents import Places
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.link import link
-from nki_dist.linking.memory import Places
+from nki_dist.linking.memory import Places as LocalPlaces
 from nki_dist.linking.passes import left_out
 from nki_dist.linking.placing import Placed
 from nki_dist.program import Program
@@ -37,7 +40,9 @@ from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.team import Team
 
-KEPT_PROGRAMS = 8
+KEPT_PROGRAMS: Final = 8  # bindings that are kept, however large they are
+KEPT_BINDINGS: Final = 512  # and while they are small
+KEPT_VIEWS: Final = 1 << 19  # views and constants of those beyond KEPT_PROGRAMS
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,13 @@ class StackView:
     Attributes:
         generation: equal generations mean the same memory.
         common: inputs that all ranks have in common.
+        regions: by number, the memory of tensors that stay in HBM; none ever moves.
     """
 
     memory: np.ndarray
     generation: Hashable
     common: np.ndarray | None = None
+    regions: Mapping[int, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass
@@ -84,6 +91,7 @@ class _Ready:
     executor: Executor
     generation: Hashable
     recorder: Recorder
+    views: int
 
 
 class CoreGroup:
@@ -102,7 +110,10 @@ class CoreGroup:
         self.slots = list(slots)
         self.threads, self._team = threads, Team()
         self.without: Collection[str] | None = None
-        self._ready: OrderedDict[Any, dict[int, _Ready]] = OrderedDict()
+        # By program; and by program and places, what was used last at the end.
+        self._placed: dict[Any, dict[int, Placed]] = {}
+        self._ready: OrderedDict[tuple[Any, Places], dict[int, _Ready]] = OrderedDict()
+        self._views = 0  # of all that is ready
         self._workspace = Workspace()
         self._pools: dict[int, Pool] = {}  # of each core
         self._brief = Pool()
@@ -110,7 +121,8 @@ class CoreGroup:
         self._stopped = False
 
     def knows(self, key: Any) -> bool:
-        return key in self._ready
+        """Whether the program of that name is linked."""
+        return key in self._placed
 
     def run(
         self,
@@ -123,7 +135,8 @@ class CoreGroup:
         pump: Callable[[Scheduler], bool] | None = None,
         payload: Callable[..., np.ndarray] | None = None,
         timeout: float | None = None,
-        known: Sequence[Places] | None = None,
+        known: Sequence[LocalPlaces] | None = None,
+        places: Places = (),
     ) -> list[CoreReport]:
         """Run one launch to its end.
 
@@ -138,16 +151,15 @@ class CoreGroup:
                 be none.
             payload: makes arrays that `outside` can send cheaply.
             timeout: seconds after which the launch is given up; None for never.
-            known: what `places` gives for each program, if somebody has asked.
+            known: where each program's local storages lie, if somebody has asked.
+            places: of the tensors that stay in HBM.
 
         Raises:
             NkiError: the first failure of any core, or the time is up.
             Stopped: another thread ended it.
         """
-        kept = self._ready.setdefault(key, {})
-        self._ready.move_to_end(key)
-        while len(self._ready) > KEPT_PROGRAMS:
-            self._ready.popitem(last=False)
+        kept = self._ready.setdefault((key, places), {})
+        self._ready.move_to_end((key, places))
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
         new = [
@@ -156,7 +168,10 @@ class CoreGroup:
             if slot.core not in kept or kept[slot.core].generation != stacks[slot.rank].generation
         ]
         if new:
-            self._link(kept, new, programs, offsets, stacks, known, scheduler.check_time)
+            placed = self._placed.setdefault(key, {})
+            self._link(placed, new, programs, known)
+            self._bind(kept, placed, new, offsets, places, stacks, scheduler.check_time)
+            self._forget_old()
         start = time.perf_counter()
         try:
             for slot in self.slots:
@@ -181,45 +196,66 @@ class CoreGroup:
     @uncollected(acyclic=True)
     def _link(
         self,
-        kept: dict[int, _Ready],
+        placed: dict[int, Placed],
         new: Iterable[CoreSlot],
         programs: Sequence[Program],
-        offsets: Mapping[tuple[str, int], int],
-        stacks: Mapping[int, StackView],
-        known: Sequence[Places] | None,
-        check_time: Callable[[], None],
+        known: Sequence[LocalPlaces] | None,
     ) -> None:
-        """Link the program of each of these cores, once for those that have the same, and bind
-        it."""
-        placed: dict[int, Placed] = {}
+        """Link the programs of these cores, once for those that have the same."""
         without = left_out() if self.without is None else self.without
         for slot in new:
-            of = slot.lnc_core
-            try:
-                if of not in placed:
-                    found = None if known is None else known[of]
-                    placed[of] = placed_program(
-                        programs[of], found, self.threads, without, len(self.slots)
-                    )
-                kept[slot.core] = self._bind(slot, placed[of], offsets, stacks[slot.rank])
-            except (NkiError, MemoryError) as error:
-                failed = typed(error).at(core=slot.name)
-                raise failed from failed.__cause__
-            check_time()
+            if (of := slot.lnc_core) in placed:
+                continue
+            found = None if known is None else known[of]
+            with _at(slot):
+                placed[of] = placed_program(
+                    programs[of], found, self.threads, without, len(self.slots)
+                )
 
+    @uncollected(acyclic=True)
     def _bind(
         self,
-        slot: CoreSlot,
-        placed: Placed,
+        kept: dict[int, _Ready],
+        placed: Mapping[int, Placed],
+        new: Iterable[CoreSlot],
         offsets: Mapping[tuple[str, int], int],
-        stack: StackView,
-    ) -> _Ready:
-        own, program = self._pools.setdefault(slot.core, Pool()), placed.linked.program
-        memory = Memory(
-            program, placed.places, stack.memory, offsets, stack.common, own, self._brief
-        )
-        executor, recorder = ready(placed, slot, memory, self._workspace, self._team)
-        return _Ready(executor, stack.generation, recorder)
+        places: Places,
+        stacks: Mapping[int, StackView],
+        check_time: Callable[[], None],
+    ) -> None:
+        """Bind the linked programs to these cores."""
+        for slot in new:
+            of, stack = placed[slot.lnc_core], stacks[slot.rank]
+            own, program = self._pools.setdefault(slot.core, Pool()), of.linked.program
+            resident = {key: stack.regions[region][at:] for key, (region, at) in places}
+            where = stack.memory, offsets, stack.common
+            with _at(slot):
+                memory = Memory(program, of.places, *where, own, self._brief, resident)
+                made = ready(of, slot, memory, self._workspace, self._team)
+            old = kept.get(slot.core)
+            kept[slot.core] = _Ready(made[0], stack.generation, made[1], len(of.arguments))
+            self._views += len(of.arguments) - (old.views if old else 0)
+            check_time()
+
+    def _forget_old(self) -> None:
+        """Keep what was used last: a few bindings of any size, and many small ones."""
+        ready = self._ready
+        while len(ready) > KEPT_BINDINGS or (
+            len(ready) > KEPT_PROGRAMS and self._views > KEPT_VIEWS
+        ):
+            self._drop(next(iter(ready)))
+
+    def _drop(self, which: tuple[Any, Places]) -> None:
+        key, _ = which
+        self._views -= sum(r.views for r in self._ready.pop(which).values())
+        if all(key != other for other, _ in self._ready):
+            self._placed.pop(key, None)
+
+    def forget_region(self, number: int) -> None:
+        """Drop what is bound to tensors in a region that goes away."""
+        for key, places in list(self._ready):
+            if any(region == number for _, (region, _) in places):
+                self._drop((key, places))
 
     def progress(self) -> tuple[int, int]:
         """Instructions done and cores finished in the current launch; any thread may ask."""
@@ -248,14 +284,26 @@ class CoreGroup:
     def forget(self) -> None:
         """Drop everything that was linked, and with it the views into the stacks."""
         self._ready.clear()
+        self._placed.clear()
+        self._views = 0
         self._pools.clear()
         self._brief.clear()
         self._team.close()
 
 
+@contextmanager
+def _at(slot: CoreSlot) -> Iterator[None]:
+    """Errors are those of a core."""
+    try:
+        yield
+    except (NkiError, MemoryError) as error:
+        failed = typed(error).at(core=slot.name)
+        raise failed from failed.__cause__
+
+
 def placed_program(
     program: Program,
-    known: Places | None = None,
+    known: LocalPlaces | None = None,
     threads: int = 1,
     without: Collection[str] | None = None,
     cores: int = 1,

@@ -28,13 +28,16 @@ from nki_dist.program.walk import returned
 _CGROUP: Final = "/sys/fs/cgroup/memory.max"
 
 
-def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | None) -> list[Places]:
+def check_memory(
+    compiled: Compiled, layout: Layout, ranks: int, limit: int | None, held: int = 0
+) -> list[Places]:
     """Refuse a launch in this process that needs more memory than there is.
 
     Args:
         compiled: as it is run.
         layout: of its stacks.
         limit: bytes; None for what the machine has.
+        held: bytes of tensors that stay in HBM.
 
     Returns:
         For each program where its local storages lie.
@@ -46,18 +49,45 @@ def check_memory(compiled: Compiled, layout: Layout, ranks: int, limit: int | No
     found = [places(p) for p in compiled.programs]
     tiles = _tiles(found, ranks)
     results = ranks * sum({id(a): padded(a.nbytes) for _, a in returned(compiled.outputs)}.values())
-    need = stacks + tiles + results
-    have = machine_bytes() if limit is None else limit
+    need = stacks + tiles + results + held
+    have, said = _limit(limit)
     if need > have:
-        said = "this machine has" if limit is None else "World(memory=) allows"
+        stay = f", {held} for tensors that stay in HBM" if held else ""
         raise OutOfMemoryError(
             f"a launch of {compiled.kernel} on {ranks} rank(s) needs {need} bytes of host memory: "
             f"{stacks} for arguments and shared tensors, {tiles} for tiles and private tensors, "
-            f"{results} for results; {said} {have}",
+            f"{results} for results{stay}; {said} {have}",
             code="host-memory",
             numbers={"got": need, "most": have},
         )
     return found
+
+
+def check_held(held: int, more: int, limit: int | None) -> None:
+    """Refuse memory for tensors that stay in HBM if there is less.
+
+    Args:
+        held: bytes of those that are there.
+        more: bytes that are asked for.
+        limit: bytes; None for what the machine has.
+
+    Raises:
+        OutOfMemoryError: there is less.
+    """
+    have, said = _limit(limit)
+    if held + more > have:
+        raise OutOfMemoryError(
+            f"tensors that stay in HBM need {more} bytes of host memory beside {held} that others "
+            f"of this world have; {said} {have}",
+            code="host-memory",
+            numbers={"got": held + more, "most": have},
+        )
+
+
+def _limit(limit: int | None) -> tuple[int, str]:
+    if limit is None:
+        return machine_bytes(), "this machine has"
+    return limit, "World(memory=) allows"
 
 
 def _tiles(found: Sequence[Places], ranks: int) -> int:

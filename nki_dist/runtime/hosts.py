@@ -1,7 +1,8 @@
 """Where the cores of a world run: `InProcessHost` here, `RayHost` in ray_host.
 
 A host is given a compiled launch and each rank's inputs. It copies the inputs into the ranks' HBM
-stacks, runs all cores, and leaves the results in the stacks for the launcher to read.
+stacks, runs all cores, and leaves the results in the stacks for the launcher to read. Tensors that
+stay in HBM lie in regions, which it makes and drops as it is told.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import CoreLostError, NkiWarning, typed
-from nki_dist.hbm.layout import Layout, Layouts, fill_common, fill_stack
+from nki_dist.hbm.contents import Fill, Place, Places, fill, read, write
+from nki_dist.hbm.layout import Given, Inputs, Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
-from nki_dist.runtime.host_memory import check_memory
+from nki_dist.runtime.host_memory import check_held, check_memory
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.settings import processors
+
+_NOTHING: Final[frozenset[tuple[str, int]]] = frozenset()
 
 
 @dataclass
@@ -34,18 +38,31 @@ class Launch:
     Attributes:
         key: names the compiled kernel among all of this process.
         compiled: programs and layout.
-        inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`.
+        inputs: per rank, the arrays by index, with the types of `compiled.as_run.inputs`; None for
+            those that stay in HBM.
         printer: called with (core, prefix, array) by device_print; see Printer.
         timeout: seconds after which it is given up; None for never.
         warn: gives a warning while it runs.
+        places: where tensors lie that stay in HBM.
     """
 
     key: Any
     compiled: Compiled
-    inputs: Sequence[Sequence[np.ndarray]]
+    inputs: Sequence[Inputs]
     printer: Callable[[int, str, np.ndarray], None]
     timeout: float | None = None
     warn: Callable[[NkiWarning], None] = warnings.warn
+    places: Places = ()
+
+    @property
+    def resident(self) -> frozenset[tuple[str, int]]:
+        """(role, index) of tensors that stay in HBM."""
+        return frozenset([key for key, _ in self.places]) if self.places else _NOTHING
+
+    def poisoned(self, layout: Layout) -> list[Fill]:
+        """What is filled of them before anything runs."""
+        where = dict(self.places)
+        return [(where["shared", n], size, bits, raw) for n, size, bits, raw in layout.poisoned]
 
 
 @dataclass
@@ -67,10 +84,46 @@ class LaunchResult:
     programs: list[Program] | None = None
 
 
-class Host(Protocol):
-    """Runs launches; stays warm between them."""
+class Launcher(Protocol):
+    """Runs launches."""
 
     def launch(self, launch: Launch) -> LaunchResult: ...
+
+
+class Host(Launcher, Protocol):
+    """Runs launches and holds tensors; stays warm between launches."""
+
+    def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
+        """Carry out the first of these together, as many as can be and don't fail; perhaps none.
+
+        Args:
+            launches: which write nothing but new tensors, so that each can be carried out again.
+        """
+        ...
+
+    def era(self) -> int:
+        """Replace what was lost; regions that were made before this number changed are gone."""
+        ...
+
+    def hold(self, number: int, nbytes: int) -> None:
+        """Make a region of that number in the HBM of each rank."""
+        ...
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Let go of regions, and of what is bound to tensors in them."""
+        ...
+
+    def write(self, place: Place, values: Sequence[Given]) -> None:
+        """Copy in what a tensor holds in each rank: an array, or what makes it."""
+        ...
+
+    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
+        """Copies of the bits that a tensor has in each rank, (nbytes,) uint8."""
+        ...
+
+    def stop(self) -> None:
+        """End the launch under way as soon as can be; any thread may ask."""
+        ...
 
     def close(self) -> None: ...
 
@@ -116,14 +169,16 @@ class InProcessHost:
         self._common = aligned(0)
         self._generation = 0
         self._layouts = Layouts()
+        self._regions: list[dict[int, np.ndarray]] = [{} for _ in range(ranks)]
 
     def launch(self, launch: Launch) -> LaunchResult:
         compiled = launch.compiled.as_run
-        layout = self._layouts.of(launch.key, compiled, launch.inputs)
-        key = (launch.key, layout.common)
+        resident = launch.resident
+        layout = self._layouts.of(launch.key, compiled, launch.inputs, resident)
+        key = (launch.key, layout.common, resident)
         known = None
         if not self._group.knows(key):
-            known = check_memory(compiled, layout, self.ranks, self._memory)
+            known = check_memory(compiled, layout, self.ranks, self._memory, self._held)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -132,18 +187,21 @@ class InProcessHost:
             fill_stack(layout, stack, arrays)
         if layout.common:
             fill_common(layout, self._common, launch.inputs[0])
+        if layout.poisoned:
+            fill(self, launch.poisoned(layout), range(self.ranks))
         with sampled(len(self._group.slots), self._group.progress):
             reports = self._group.run(
                 key,
                 compiled.programs,
                 layout.offsets,
                 {
-                    rank: StackView(stack, self._generation, self._common)
+                    rank: StackView(stack, self._generation, self._common, self._regions[rank])
                     for rank, stack in enumerate(self._stacks)
                 },
                 launch.printer,
                 timeout=launch.timeout,
                 known=known,
+                places=launch.places,
             )
         return LaunchResult(layout, self._stacks, reports)
 
@@ -162,7 +220,47 @@ class InProcessHost:
             self._common = aligned(0)
             self._common = aligned(max(common, 1 << 16))
 
+    def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
+        return []  # nothing would be gained
+
+    def era(self) -> int:
+        return 0  # nothing can be lost
+
+    @property
+    def _held(self) -> int:
+        """Bytes of all regions."""
+        return self.ranks * sum(map(len, self._regions[0].values()))
+
+    def hold(self, number: int, nbytes: int) -> None:
+        check_held(self._held, self.ranks * nbytes, self._memory)
+        try:
+            for regions in self._regions:
+                regions[number] = aligned(nbytes)
+        except MemoryError as error:
+            self.drop([number])
+            raise typed(error) from error
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._group.forget_region(number)
+            for regions in self._regions:
+                regions.pop(number, None)
+
+    def memory(self, rank: int, number: int) -> np.ndarray:
+        """The bytes of a rank's region."""
+        return self._regions[rank][number]
+
+    def write(self, place: Place, values: Sequence[Given]) -> None:
+        write(self, place, dict(enumerate(values)))
+
+    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
+        return read(self, place, nbytes, range(self.ranks))
+
+    def stop(self) -> None:
+        self._group.stop()
+
     def close(self) -> None:
         self._group.forget()
+        self._regions = [{} for _ in range(self.ranks)]
         self._stacks = []
         self._common = aligned(0)

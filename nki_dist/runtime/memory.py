@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Memory:
         common: bytes that several stacks share; nobody writes them during a launch.
         pool: of host buffers that are the core's own; new ones if None.
         brief: of those that are only used while the core has its turn; `pool` if None.
+        resident: bytes of tensors that stay in HBM between launches, by (role, index).
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Memory:
         common: np.ndarray | None = None,
         pool: Pool | None = None,
         brief: Pool | None = None,
+        resident: Mapping[tuple[str, int], np.ndarray] = MappingProxyType({}),
     ) -> None:
         own = pool or Pool()
         self._where = dict(zip(places.numbers, places.where))
@@ -61,6 +64,8 @@ class Memory:
         for s in places.outside:
             if s.role == "constant":
                 self._outside[s.number] = np.frombuffer(s.data or b"", np.uint8)
+            elif s.key in resident:
+                self._outside[s.number] = resident[s.key][: s.nbytes]
             elif s.role == "input" and ("common", s.index) in offsets:
                 assert common is not None
                 at = offsets["common", s.index]

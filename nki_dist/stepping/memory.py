@@ -229,7 +229,7 @@ class CoreMemory:
         for core in self._rank.cores if shared else [self]:
             for i in instructions(core._program.body):
                 spec = INSTRUCTIONS[i.opcode]
-                sure = [] if spec.effects.partial else core.moved.get(i.ordinal) or spec.writes(i)
+                sure = [] if spec.effects.keeps(i) else core.moved.get(i.ordinal) or spec.writes(i)
                 for w in sure:
                     same = w.storage is s or (shared and w.storage.key == s.key)
                     if same and w.dynamic is None:

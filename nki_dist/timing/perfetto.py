@@ -12,7 +12,7 @@ events of one thread don't overlap. Follows the Trace Event Format.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Final
@@ -34,29 +34,48 @@ _FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
 
 def write_trace(timeline: Timeline, path: str | PathLike[str]) -> None:
     """Write a timeline as a JSON trace."""
-    head: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "platform": timeline.arch.instance,
-    }
+    write_events(trace_events(timeline), timeline.arch.instance, path)
+
+
+def write_events(
+    events: Iterable[dict[str, Any]],
+    platform: str,
+    path: str | PathLike[str],
+    left_out: Sequence[str] = (),
+) -> None:
+    """Write a JSON trace.
+
+    Args:
+        left_out: what isn't in it, for who reads what the file is.
+    """
+    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "platform": platform}
+    if left_out:
+        head["left_out"] = list(left_out)
     with open(path, "w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ns",\n')
         file.write(f'"otherData": {json.dumps(head)},\n"traceEvents": [\n')
         separator = ""
-        for event in trace_events(timeline):
+        for event in events:
             file.write(separator + json.dumps(event))
             separator = ",\n"
         file.write("\n]}\n")
 
 
-def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """The events of a trace, names first."""
-    threads = [Threads(core) for core in timeline.cores]
-    for number, core in enumerate(timeline.cores):
+def trace_events(timeline: Timeline, most: int | None = None) -> Iterator[dict[str, Any]]:
+    """The events of a trace, names first.
+
+    Args:
+        most: how many cores are shown, and no messages if these aren't all.
+    """
+    few = most is not None and most < len(timeline.which)
+    # Of few cores nothing is replayed again.
+    shown = [timeline.core(n) for n in range(most or 0)] if few else timeline.cores
+    threads = [Threads(core) for core in shown]
+    for number, core in enumerate(shown):
         yield from _names(number, core, threads[number])
-    for number, core in enumerate(timeline.cores):
+    for number, core in enumerate(shown):
         yield from _work(number, core, threads[number])
-    for n, delivery in enumerate(timeline.deliveries):
+    for n, delivery in enumerate(() if few else timeline.deliveries):
         yield from _arrow(n, delivery, timeline, threads)
 
 

@@ -28,7 +28,7 @@ _LISTS: Final = ("engines", "lines", "changes")
 _LINES: Final = 12  # kernel lines shown
 _CORES: Final = 4  # cores whose engines are shown
 _CHANGES: Final = 7  # of the compiler, shown
-_ADVISED: Final = 200_000  # instructions of a launch whose report has advice
+ADVISED: Final = 200_000  # instructions of a launch whose report has advice
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Profile:
         """
         from nki_dist.report.page import write_page
 
-        small = self.instructions <= _ADVISED
+        small = self.instructions <= ADVISED
         advice = [asdict(finding) for finding in (self.advice() if small else ())]
         write_page(path, self.to_dict(), self.timeline, advice)
 

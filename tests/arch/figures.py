@@ -43,6 +43,8 @@ FIGURES: Final[dict[str, tuple[str, ...]]] = {
     "kernel_start_ns": ("9000 =ROWS PROFILE",),
     "kernel_pair_ns": ("10000 =ROWS",),
     "kernel_end_ns": ("3000 =ROWS PROFILE",),
+    "launch_gap_ns": ("0 ASYNC",),
+    "launch_gap_most_ns": ("20000 ~ASYNC",),
     "dma_engines": ("16 DMAO",),
     "dma_queues_per_engine": ("16 DMAO",),
     "dma_partitions_per_engine": ("8 DMAO",),

@@ -20,6 +20,7 @@ from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import NkiError
 from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage
 from nki_dist.timing import Seat, profile_launch
+from nki_dist.timing.sequence import gap_between
 from nki_dist.topology import topology as topologies
 from nki_dist.topology.topology import Topology, system
 from tests.arch import kernels
@@ -146,6 +147,11 @@ def _domains(arch: Arch, count: int = 2) -> Topology:
     return Topology(arch, count * arch.cores_per_instance * arch.instances_per_ultraserver, 1)
 
 
+def gaps(arch: Arch) -> Any:
+    """The time between launches."""
+    return gap_between(arch)[:3]
+
+
 def degrees(arch: Arch) -> Any:
     return [said(lambda lnc=lnc: bool(Topology(arch, 8, lnc))) for lnc in (2, 4)]
 
@@ -242,6 +248,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
 _SEEN: Final[Mapping[Probe, str]] = {
     places: """cores_per_chip cores_per_stack chips_per_instance instances_per_ultraserver
         fabric efa_chip_gbps""",
+    gaps: "launch_gap_ns launch_gap_most_ns",
     degrees: "max_lnc",
     usual_degree: "default_lnc",
     prices: """stacks_per_chip hbm_stack_gbps link_gbps.xy link_gbps.z link_gbps.server

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nki_dist.cli import _doctor_cluster as doctor
 from nki_dist.cli import main
-from nki_dist.cli._doctor_cluster import GIB, Node
+from nki_dist.cli.doctor import cluster as doctor
+from nki_dist.cli.doctor.cluster import GIB, Node
 
 SEEN = {"versions": {}, "ray": "2.60.0", "products": "b", "files": 9999, "shm": [7 * GIB, 8 * GIB]}
 GOOD = Node("Ray node aa (10.0.0.1)", {"CPU": 4.0, "object_store_memory": 5.0 * GIB}, SEEN)

@@ -14,7 +14,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from bench.collectives_time import time_us
 from nki_dist.cli import main
-from nki_dist.cli._nccom_plan import Plan
+from nki_dist.cli.nccom_test.plan import Plan
 from nki_dist.collectives.choose import VARIABLE
 from nki_dist.topology.topology import system
 

@@ -15,9 +15,10 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.cli import _nccom_check, main
-from nki_dist.cli._nccom_golden import Golden, goldens
-from nki_dist.cli._nccom_plan import OPERATIONS, TYPES, Plan
+from nki_dist.cli import main
+from nki_dist.cli.nccom_test import check as _nccom_check
+from nki_dist.cli.nccom_test.golden import Golden, goldens
+from nki_dist.cli.nccom_test.plan import OPERATIONS, TYPES, Plan
 from nki_dist.collectives.choose import VARIABLE
 from nki_dist.topology.topology import system
 

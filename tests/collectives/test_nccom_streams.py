@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nki_dist.cli import main
-from nki_dist.cli._nccom_plan import Plan
-from nki_dist.cli._nccom_streams import iteration, shares
+from nki_dist.cli.nccom_test.plan import Plan
+from nki_dist.cli.nccom_test.streams import iteration, shares
 from nki_dist.collectives.choose import VARIABLE
 from nki_dist.errors import LaunchError
 from nki_dist.topology.topology import system

@@ -264,12 +264,12 @@ def test_many_states_are_cut_short() -> None:
 
 def test_processes_that_die_together_are_told_together() -> None:
     pytest.importorskip("ray")
-    from nki_dist.core_actor.actor import Answer
-    from nki_dist.core_actor.supervise import raise_first
+    from nki_dist.core_actor.orders import Answer
+    from nki_dist.core_actor.supervise import finish
 
     answers = [Answer(1, error=CoreLostError(f"lost {n}", core=4 * n)) for n in range(1, 65)]
     with pytest.raises(CoreLostError, match="lost 4; 63 more processes were lost") as caught:
-        raise_first([Answer(1), *answers[3:], *answers[:3]])
+        finish([Answer(1), *answers[3:], *answers[:3]], print)
     assert len(str(caught.value).splitlines()) < 6
 
 

@@ -1,7 +1,4 @@
-"""The programs of `wrong` and `wrong_cores` with what each must be reported as.
-
-Used by the tests, and by `python -m bench.wrong_programs`, which measures how long reports take.
-"""
+"""The programs of `wrong` and `wrong_cores` with what each must be reported as."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_compile_kernel_runs_and_leaves_a_measurement(tmp_path):
     (numbers,) = measured.read_measurement(tmp_path / "new" / "kernel.neff").values()
     assert numbers["hbm_write_bytes"] == 2 * A.nbytes  # of two cores, the last call
     np.testing.assert_array_equal(framework.CompileKernel(doubled, lnc=2)(A), 4 * A)
-    with pytest.raises(LaunchError, match="compile_kernel_to_nir drives AWS's compiler"):
+    with pytest.raises(LaunchError, match="compile_kernel_to_nir is for hardware: AWS's compiler"):
         framework.compile_kernel_to_nir(made, inputs={"a": A})
 
 

@@ -160,13 +160,13 @@ def test_a_wrong_version_names_the_variable():
 
 def test_compiler_classes_say_that_they_need_hardware():
     module = importlib.import_module(compat.ALIASES["nki.compiler.ncc_driver"])
-    with pytest.raises(LaunchError, match="CompileOptions drives AWS's compiler"):
+    with pytest.raises(LaunchError, match="CompileOptions is for hardware: AWS's compiler"):
         module.CompileOptions(1)
     frontend = module.ParserFrontend()  # harnesses make one while they're imported
     assert isinstance(frontend, module.NKIFrontend)
-    with pytest.raises(LaunchError, match=r"ParserFrontend\.compile drives"):
+    with pytest.raises(LaunchError, match=r"ParserFrontend\.compile is for hardware"):
         frontend.compile(generations, inputs={"a": np.zeros((1, 1), np.float32)})
-    with pytest.raises(LaunchError, match=r"CompiledKernel\.from_frontend drives"):
+    with pytest.raises(LaunchError, match=r"CompiledKernel\.from_frontend is for hardware"):
         module.CompiledKernel.from_frontend(None)
 
 

@@ -8,6 +8,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_wrong_usage_is_status_2(capsys):
 
 
 def test_every_command_explains_itself(capsys):
-    names = [m.name for m in pkgutil.iter_modules(cli.__path__) if not m.name.startswith("_")]
+    names = [m.name for m in pkgutil.iter_modules(cli.__path__) if m.name != "shared"]
     assert {"disasm", "doctor"} <= set(names)
     for name in names:
         assert callable(importlib.import_module(f"nki_dist.cli.{name}").register)
@@ -84,6 +85,11 @@ def test_every_command_explains_itself(capsys):
             main([name.replace("_", "-"), "--help"])
         assert caught.value.code == 0
         assert len(capsys.readouterr().out.splitlines()) >= 5
+
+
+def test_a_command_with_parts_is_a_folder():
+    files = {path.name for path in Path(cli.__path__[0]).rglob("_*.py")}
+    assert files == {"__init__.py"}
 
 
 def test_the_module_runs_as_a_program(file):

@@ -197,18 +197,25 @@ def test_roles_accept_the_defaults_they_made(opcode):
         assert plain(role.accept(name, once)) == plain(once)
 
 
-def mixed(srcs, dst, others, scale, position=(), name=None):
+TENSORS = Tensor("r", many=True, scalar=True, register=True, optional=True)
+
+
+def mixed(
+    srcs=TENSORS,
+    dst=Tensor("w"),
+    others=TENSORS,
+    scale=Number(),
+    position=Custom(lambda name, value: tuple(value)).default(()),
+    name=None,
+):
     """An instruction with operands inside lists, between and before plain ones."""
     return locals()
 
 
 def test_new_instructions_need_no_codec_code(monkeypatch):
     """Two lists of operands around a plain one, declared here and nowhere else."""
-    tensors = Tensor("r", many=True, scalar=True, register=True, optional=True)
-    position = Custom(lambda name, value: tuple(value))
-    roles = {"srcs": tensors, "dst": Tensor("w"), "others": tensors, "position": position}
     effects = Effects(OPTIMISTIC, partial=False, bits=None, state=None)
-    spec = instruction(engines="dma", effects=effects, scale=Number(), **roles)(mixed)
+    spec = instruction(engines="dma", effects=effects)(mixed)
     table = {**INSTRUCTIONS, "mixed": spec}
     for module in (encode_module, decode_body):
         monkeypatch.setattr(module, "INSTRUCTIONS", table)

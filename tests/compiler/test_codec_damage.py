@@ -141,6 +141,7 @@ def repeated(patterns: list[Any]) -> list[Any]:
         ({"facts": changed_fact("precise_fp", False)}, "the fact precise_fp is False; allowed: 0"),
         ({"facts": changed_fact("warnings", [0, [0, [0], "x"]])}, "the warning"),
         ({"facts": changed_fact("doubtful_outputs", [0, 0])}, "in0.* it isn't shared"),
+        ({"facts": changed_fact("open_reads", [0, 0])}, "in0.* it isn't shared"),
         ({"patterns": first_replaced(["float32", [1 << 20], [1 << 40]])}, "reaches over 46"),
         ({"patterns": repeated}, "repeats the elements of tx"),
         ({"storages": lambda s: [*s[:3], 99, *s[4:]]}, "lives until instruction 99"),

@@ -76,3 +76,24 @@ def test_topk_leaves_the_columns_beyond_its_results() -> None:
     program = compiled(kernel, ((16, 4), ml_dtypes.bfloat16)).programs[0]
     wanted = {named(program.storages, n).number for n in ("values", "places")}
     assert wanted <= set(program.facts["poison"])
+
+
+@pytest.mark.parametrize(
+    ("kept", "partitions", "whole"), [(7, 8, False), (8, 8, True), (40, 64, False)]
+)
+def test_a_shuffle_leaves_the_partitions_of_which_its_mask_says_so(kept, partitions, whole) -> None:
+    def kernel(a):
+        mask = [n // 2 for n in range(32)]
+        mask[kept % 32] = 255
+        moved = nl.ndarray((partitions, 24), dtype=nl.float32, buffer=nl.sbuf, name="moved")
+        nisa.nc_stream_shuffle(dst=moved, src=nl.load(a[0:partitions]), shuffle_mask=mask)
+        out = nl.ndarray((partitions, 24), dtype=nl.float32, buffer=nl.shared_hbm)
+        rest = [n for n in range(partitions) if n % 32 != kept % 32]
+        for n in rest:
+            nisa.dma_copy(dst=out[n : n + 1], src=moved[n : n + 1])
+        return out
+
+    found = compiled(kernel, ((64, 24), np.float32))
+    (program,) = found.programs
+    assert (named(program.storages, "moved").number in program.facts["poison"]) is not whole
+    assert found.undecided is not whole

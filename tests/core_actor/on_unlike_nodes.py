@@ -148,11 +148,11 @@ def store() -> dict[str, Any]:
 
 def doctor(folder: Path) -> dict[str, Any]:
     """A node without the package, and one that is frozen."""
-    from nki_dist.cli import _doctor_cluster
+    from nki_dist.cli.doctor import cluster as looked_at
 
     cluster, (_, frozen) = cluster_of(edited(folder), {"object_store_memory": 90 << 20})
     ray.init(address=cluster.address, log_to_driver=False)
-    _doctor_cluster.WAIT = 8.0  # type: ignore[misc]  # of a test
+    looked_at.WAIT = 8.0  # type: ignore[misc]  # of a test
     (raylet,) = frozen.all_processes["raylet"]
     os.kill(raylet.process.pid, signal.SIGSTOP)
     said = io.StringIO()

@@ -141,6 +141,21 @@ def test_what_was_written_at_run_time_addresses_is_known():
     ran(kernel, X)
 
 
+@pytest.mark.parametrize("kept", [1, 2])
+def test_what_a_shuffle_leaves_is_known(kept):
+    def kernel(x):
+        like_new = nl.ndarray((2, 3), dtype=nl.int8, buffer=nl.sbuf)
+        moved = nl.ndarray((2, 3), dtype=nl.int8, buffer=nl.sbuf)
+        nisa.memset(like_new, 0x7B)  # what memory holds at first
+        mask = [1, 0] * 16
+        mask[kept] = 255
+        nisa.nc_stream_shuffle(dst=moved, src=like_new, shuffle_mask=mask)
+        assert ("--" in str(moved)) is (kept < 2)
+        return nl.zeros((2, 3), dtype=x.dtype, buffer=nl.shared_hbm)
+
+    ran(kernel, X)
+
+
 def test_zeros_where_memory_is_to_hold_zeros():
     def kernel(x):
         tile = nl.ndarray((2, 3), dtype=nl.float32, buffer=nl.sbuf)

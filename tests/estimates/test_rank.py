@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from nki_dist.cli import _programs, _timed, main, rank
-from nki_dist.cli._programs import Programs, Task
+from nki_dist.cli import main, rank
+from nki_dist.cli.shared import programs as _programs
+from nki_dist.cli.shared import timed as _timed
+from nki_dist.cli.shared.programs import Programs, Task
 from nki_dist.timing.band import HELD
 
 KERNEL = """

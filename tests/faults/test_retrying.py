@@ -44,7 +44,7 @@ def attempted(host: Host, retries: int) -> tuple[list[str], list[Any], Any]:
         "key", None, [], lambda core, prefix, array: prints.append(prefix), None, warned.append
     )  # type: ignore[arg-type]
     try:
-        return prints, warned, launch_again(lambda: host, launch, retries)
+        return prints, warned, launch_again(lambda: host.launch, launch, retries)
     except errors.NkiError as error:
         return prints, warned, error
 

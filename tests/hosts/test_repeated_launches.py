@@ -157,9 +157,12 @@ def test_kernels_are_not_kept_for_ever():
     assert len(session().cache._kept) == KEPT_KERNELS
 
 
-def test_what_is_no_longer_linked_is_freed_at_once():
+def test_what_is_no_longer_linked_is_freed_at_once(monkeypatch):
     """Not when Python looks for cycles: in an actor that takes hundreds of launches."""
+    from nki_dist.runtime import group
     from nki_dist.runtime.group import KEPT_PROGRAMS
+
+    monkeypatch.setattr(group, "KEPT_BINDINGS", KEPT_PROGRAMS)  # of small programs, more are kept
 
     def adding(number: float) -> Any:
         @nki.jit
@@ -190,9 +193,12 @@ def test_what_is_no_longer_linked_is_freed_at_once():
 
 
 @pytest.mark.slow
-def test_kernels_that_are_traced_every_time_are_forgotten():
+def test_kernels_that_are_traced_every_time_are_forgotten(monkeypatch):
     """One that takes an object with hidden state has no key: nothing may keep what was compiled."""
+    from nki_dist.runtime import group
     from nki_dist.runtime.group import KEPT_PROGRAMS
+
+    monkeypatch.setattr(group, "KEPT_BINDINGS", KEPT_PROGRAMS)
 
     class Box:
         def __init__(self) -> None:

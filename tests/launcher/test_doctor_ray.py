@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from nki_dist.cli import _doctor_ray as doctor
-from nki_dist.cli._doctor_ray import Process, RayFacts
 from nki_dist.cli.doctor import Machine, examine
+from nki_dist.cli.doctor import ray as doctor
+from nki_dist.cli.doctor.ray import Process, RayFacts
 from nki_dist.core_actor import authentication, ray_session
 from nki_dist.launcher.world import World
 

@@ -238,7 +238,7 @@ def test_busy_shares_add_up_to_what_engines_did(run):
 
 def test_time_that_is_covered_twice_counts_once():
     spans = np.array([[5.0, 6.0], [0.0, 4.0], [1.0, 2.0], [3.0, 4.5], [8.0, 9.0]])
-    covered = figures._covered(spans, np.array([0.0, 1.5, 4.0, 5.5, 7.0, 10.0]))
+    covered = figures.covered(spans, np.array([0.0, 1.5, 4.0, 5.5, 7.0, 10.0]))
     assert covered.tolist() == [0.0, 1.5, 4.0, 5.0, 5.5, 6.5]
 
 

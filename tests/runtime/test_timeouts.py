@@ -15,7 +15,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.core_actor.actor import Status
+from nki_dist.core_actor.orders import Status
 from nki_dist.core_actor.verdict import Watch
 from nki_dist.errors import DeadlockError, LaunchError
 from nki_dist.launcher.session import session

@@ -16,8 +16,8 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.core_actor import bell
-from nki_dist.core_actor.actor import Answer, Order
 from nki_dist.core_actor.calls import Calls
+from nki_dist.core_actor.orders import Answer, Order
 from nki_dist.core_actor.post import LARGEST, Post
 from nki_dist.errors import CoreLostError
 

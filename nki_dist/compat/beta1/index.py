@@ -289,9 +289,8 @@ class _MGrid:
         ranges = [range(int(k.start or 0), int(k.stop), int(k.step or 1)) for k in key]
         shape = tuple(len(r) for r in ranges)
         if 0 in shape:
-            raise NkiValidationError(
-                f"nl.mgrid of shape {shape} is empty", code="shape-empty", numbers={"got": shape}
-            )
+            message = f"nl.mgrid of shape {shape} is empty"
+            raise NkiValidationError(message, code="shape-empty", numbers={"got": shape})
         return Grid(
             Index(
                 shape,

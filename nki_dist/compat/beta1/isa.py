@@ -62,6 +62,26 @@ def _like(data: Any, dtype: Any) -> Any:
     return emit.new(data.shape, data.dtype if dtype is None else dtype)
 
 
+def _result(name: str, tiles: dict[str, Any], mask: Any, dtype: Any, **attributes: Any) -> Any:
+    """An instruction whose result is like its first tile."""
+    lower.written(tiles.get("reduce_res"))
+
+    def build(*operands):
+        dst = _like(operands[0], dtype)
+        getattr(current, name)(dst=dst, **dict(zip(tiles, operands)), **_named(attributes))
+        return dst
+
+    return lower.apply(name, build, tuple(tiles.values()), mask)
+
+
+def _named(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of an instruction, operators by their names."""
+    return {
+        key: operator_name(value) if key.rstrip("01").endswith("op") else value
+        for key, value in attributes.items()
+    }
+
+
 # ---- element by element -------------------------------------------------------------------------
 
 
@@ -102,13 +122,7 @@ def activation_reduce(
 
 def tensor_copy(src, *, mask=None, dtype=None, engine=_ENGINE, **hints):
     """A copy of a tile."""
-
-    def build(d):
-        dst = _like(d, dtype)
-        current.tensor_copy(dst, d, engine=engine)
-        return dst
-
-    return lower.apply("tensor_copy", build, (src,), mask)
+    return _result("tensor_copy", {"src": src}, mask, dtype, engine=engine)
 
 
 def reciprocal(data, *, dtype=None, mask=None, **hints):
@@ -135,16 +149,11 @@ def tensor_scalar(
     dtype=None, mask=None, engine=_ENGINE, **hints,
 ):  # fmt: skip
     """(data op0 operand0) op1 operand1; operands are numbers or (P, 1) tiles."""
-
-    def build(d, first, second):
-        dst = _like(d, dtype)
-        current.tensor_scalar(
-            dst, d, operator_name(op0), first, reverse0, operator_name(op1), second, reverse1,
-            engine=engine,
-        )  # fmt: skip
-        return dst
-
-    return lower.apply("tensor_scalar", build, (data, operand0, operand1), mask)
+    tiles = {"data": data, "operand0": operand0, "operand1": operand1}
+    return _result(
+        "tensor_scalar", tiles, mask, dtype, op0=op0, reverse0=reverse0, op1=op1, reverse1=reverse1,
+        engine=engine,
+    )  # fmt: skip
 
 
 def scalar_tensor_tensor(
@@ -152,31 +161,21 @@ def scalar_tensor_tensor(
     **hints,
 ):  # fmt: skip
     """(data op0 operand0) op1 operand1; operand0 is a number or (P, 1) tile, operand1 a tile."""
-
-    def build(d, first, second):
-        dst = _like(d, dtype)
-        current.scalar_tensor_tensor(
-            dst, d, operator_name(op0), first, operator_name(op1), second, reverse0, reverse1
-        )
-        return dst
-
-    return lower.apply("scalar_tensor_tensor", build, (data, operand0, operand1), mask)
+    tiles = {"data": data, "operand0": operand0, "operand1": operand1}
+    return _result(
+        "scalar_tensor_tensor", tiles, mask, dtype, op0=op0, op1=op1, reverse0=reverse0,
+        reverse1=reverse1,
+    )  # fmt: skip
 
 
 def tensor_scalar_reduce(
     *, data, op0, operand0, reduce_op, reduce_res, reverse0=False, dtype=None, mask=None, **hints
 ):
     """data op0 operand0, and its row reduction in `reduce_res`."""
-    lower.written(reduce_res)
-
-    def build(d, first, res):
-        dst = _like(d, dtype)
-        current.tensor_scalar_reduce(
-            dst, d, operator_name(op0), first, operator_name(reduce_op), res, reverse0
-        )
-        return dst
-
-    return lower.apply("tensor_scalar_reduce", build, (data, operand0, reduce_res), mask)
+    tiles = {"data": data, "operand0": operand0, "reduce_res": reduce_res}
+    return _result(
+        "tensor_scalar_reduce", tiles, mask, dtype, op0=op0, reduce_op=reduce_op, reverse0=reverse0
+    )
 
 
 def tensor_tensor_scan(
@@ -184,25 +183,16 @@ def tensor_tensor_scan(
     **hints,
 ):  # fmt: skip
     """Running (previous op0 data0) op1 data1 along the free dimension."""
-
-    def build(a, b, first):
-        dst = _like(a, dtype)
-        ops = operator_name(op0), operator_name(op1)
-        current.tensor_tensor_scan(dst, a, b, first, *ops, reverse0, reverse1)
-        return dst
-
-    return lower.apply("tensor_tensor_scan", build, (data0, data1, initial), mask)
+    tiles = {"data0": data0, "data1": data1, "initial": initial}
+    return _result(
+        "tensor_tensor_scan", tiles, mask, dtype, op0=op0, op1=op1, reverse0=reverse0,
+        reverse1=reverse1,
+    )  # fmt: skip
 
 
 def dropout(data, prob, *, mask=None, dtype=None, **hints):
     """data with elements replaced by zero with probability `prob`."""
-
-    def build(d, p):
-        dst = _like(d, dtype)
-        current.dropout(dst, d, p)
-        return dst
-
-    return lower.apply("dropout", build, (data, prob), mask)
+    return _result("dropout", {"data": data, "prob": prob}, mask, dtype)
 
 
 # ---- selections ---------------------------------------------------------------------------------
@@ -213,18 +203,14 @@ def range_select(
     reduce_op="maximum", range_start=0, on_false_value=float32.min, mask=None, dtype=None, **hints,
 ):  # fmt: skip
     """Elements whose column satisfies two comparisons with bounds, else `on_false_value`."""
-    lower.written(reduce_res)
-
-    def build(d, low, high, res):
-        dst = _like(d, dtype)
-        current.range_select(
-            dst, d, operator_name(comp_op0), operator_name(comp_op1), low, high,
-            reduce_cmd=reduce_cmd, reduce_res=res, reduce_op=operator_name(reduce_op),
-            range_start=range_start, on_false_value=on_false_value,
-        )  # fmt: skip
-        return dst
-
-    return lower.apply("range_select", build, (on_true_tile, bound0, bound1, reduce_res), mask)
+    tiles = {
+        "on_true_tile": on_true_tile, "bound0": bound0, "bound1": bound1, "reduce_res": reduce_res,
+    }  # fmt: skip
+    return _result(
+        "range_select", tiles, mask, dtype, comp_op0=comp_op0, comp_op1=comp_op1,
+        reduce_cmd=reduce_cmd, reduce_op=reduce_op, range_start=range_start,
+        on_false_value=on_false_value,
+    )  # fmt: skip
 
 
 def _in_place(name: str, mask: Any, dst: Any, tiles: dict[str, Any], **attributes: Any) -> Any:
@@ -234,7 +220,7 @@ def _in_place(name: str, mask: Any, dst: Any, tiles: dict[str, Any], **attribute
     names = ["dst", *tiles]
 
     def build(*operands):
-        getattr(current, name)(**dict(zip(names, operands)), **attributes)
+        getattr(current, name)(**dict(zip(names, operands)), **_named(attributes))
         return operands[0]
 
     operands = (dst, *tiles.values())
@@ -255,8 +241,8 @@ def select_reduce(
         "predicate": predicate, "on_true": on_true, "on_false": on_false, "reduce_res": reduce_res,
     }  # fmt: skip
     return _in_place(
-        "select_reduce", mask, dst, tiles, reduce_cmd=reduce_cmd,
-        reduce_op=operator_name(reduce_op), reverse_pred=reverse_pred,
+        "select_reduce", mask, dst, tiles, reduce_cmd=reduce_cmd, reduce_op=reduce_op,
+        reverse_pred=reverse_pred,
     )  # fmt: skip
 
 
@@ -265,8 +251,9 @@ def tensor_scalar_cumulative(
 ):
     """Running reduction of src op0 imm0 along the free dimension."""
     tiles = {"src": src, "imm0": imm0, "imm1": imm1}
-    ops = {"op0": operator_name(op0), "op1": operator_name(op1)}
-    return _in_place("tensor_scalar_cumulative", mask, dst, tiles, **ops, reduce_cmd=reduce_cmd)
+    return _in_place(
+        "tensor_scalar_cumulative", mask, dst, tiles, op0=op0, op1=op1, reduce_cmd=reduce_cmd
+    )
 
 
 def max8(*, src, mask=None, dtype=None, **hints):

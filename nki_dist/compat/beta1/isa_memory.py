@@ -35,10 +35,8 @@ _ERROR = oob_mode.error
 
 def _no_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
     if regions.region(mask, shape) is not None:
-        raise NkiValidationError(
-            f"nisa.{name} with a mask that leaves out elements; slice the operands instead",
-            code="mask-unsupported",
-        )
+        message = f"nisa.{name} with a mask that leaves out elements; slice the operands instead"
+        raise NkiValidationError(message, code="mask-unsupported")
 
 
 # ---- the Tensor engine --------------------------------------------------------------------------
@@ -264,9 +262,8 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=_ERROR, dge_mode=
         current.dma_copy(target, source, oob_mode=oob_mode, dge_mode=dge_mode)
         return
     if operator_name(dst_rmw_op) != "add":
-        raise NkiValidationError(
-            f"dst_rmw_op={dst_rmw_op!r}; allowed: np.add", code="argument-choice"
-        )
+        message = f"dst_rmw_op={dst_rmw_op!r}; allowed: np.add"
+        raise NkiValidationError(message, code="argument-choice")
     current.dma_compute(target, [target, source], "add", oob_mode=oob_mode)
 
 

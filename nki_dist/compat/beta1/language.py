@@ -25,94 +25,33 @@ from nki_dist.compat.beta1.isa_memory import dma_copy, nc_matmul
 from nki_dist.compat.beta1.loop_reduce import loop_reduce
 from nki_dist.compat.beta1.state import unrolled, unrolled_static
 from nki_dist.compat.beta1.tile import Tile
-from nki_dist.dtypes import (
-    bfloat16,
-    bool_,
-    float8_e4m3,
-    float8_e5m2,
-    float16,
-    float32,
-    int8,
-    int16,
-    int32,
-    tfloat32,
-    uint8,
-    uint16,
-    uint32,
-)
+from nki_dist.dtypes import bfloat16, float32, int32, uint8
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.device_print import device_print as _print
-from nki_dist.language import emit, nc, num_programs, program_id, program_ndim, spmd_dim, tile_size
+from nki_dist.language import (
+    emit,
+    nc,
+    num_programs,
+    older,
+    program_id,
+    program_ndim,
+    spmd_dim,
+    tile_size,
+)
 from nki_dist.language.tensor import ds
 from nki_dist.program.memory import hbm, private_hbm, psum, sbuf, shared_hbm
 
 affine_range = sequential_range = unrolled
 static_range = unrolled_static
 
-abs = unary("abs")
-arctan = unary("arctan")
-ceil = unary("ceil")
-cos = unary("cos")
-erf = unary("erf")
-erf_dx = unary("erf_dx")
-exp = unary("exp")
-floor = unary("floor")
-gelu = unary("gelu")
-gelu_apprx_sigmoid = unary("gelu_apprx_sigmoid")
-gelu_apprx_tanh = unary("gelu_apprx_tanh")
-gelu_dx = unary("gelu_dx")
-invert = unary("invert")
-log = unary("log")
-mish = unary("mish")
-negative = unary("negative")
-reciprocal = unary("reciprocal")
-relu = unary("relu")
-rsqrt = unary("rsqrt")
-sigmoid = unary("sigmoid")
-sign = unary("sign")
-silu = unary("silu")
-silu_dx = unary("silu_dx")
-sin = unary("sin")
-softplus = unary("softplus")
-sqrt = unary("sqrt")
-square = unary("square")
-tan = unary("tan")
-tanh = unary("tanh")
-trunc = unary("trunc")
-copy = unary("copy")
-logical_not = unary("logical_not")
-
-add = binary("add")
-bitwise_and = binary("bitwise_and")
-bitwise_or = binary("bitwise_or")
-bitwise_xor = binary("bitwise_xor")
-divide = binary("divide")
-equal = binary("equal")
-fmod = binary("fmod")
-greater = binary("greater")
-greater_equal = binary("greater_equal")
-left_shift = binary("left_shift")
-less = binary("less")
-less_equal = binary("less_equal")
-logical_and = binary("logical_and")
-logical_or = binary("logical_or")
-logical_xor = binary("logical_xor")
-maximum = binary("maximum")
-minimum = binary("minimum")
-mod = binary("mod")
-multiply = binary("multiply")
-not_equal = binary("not_equal")
-power = binary("power")
-right_shift = binary("right_shift")
-subtract = binary("subtract")
-
-all = reduction("all")
-max = reduction("max")
-mean = reduction("mean")
-min = reduction("min")
-prod = reduction("prod")
-sum = reduction("sum")
-var = reduction("var")
+globals().update(
+    {
+        **{name: getattr(dtypes, name) for name in older.DTYPES},
+        **{name: unary(name) for name in (*older.UNARY, *older.LOGIC_UNARY)},
+        **{name: binary(name) for name in (*older.ARITHMETIC, *older.LOGIC)},
+        **{name: reduction(name) for name in (*older.REDUCTIONS, *older.OTHER_REDUCTIONS)},
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -211,10 +150,8 @@ def store(dst, value, *, mask=None, **hints):
 def load_transpose2d(src, *, mask=None, dtype=None, **hints):
     """A new SBUF tile with the transpose of a 2-D HBM tensor."""
     if mask is not None:
-        raise NkiValidationError(
-            "nl.load_transpose2d doesn't take a mask here; slice the tensor",
-            code="mask-unsupported",
-        )
+        message = "nl.load_transpose2d doesn't take a mask here; slice the tensor"
+        raise NkiValidationError(message, code="mask-unsupported")
     view = src.resolve()
     if view.shape[1] <= 128 or len(view.shape) != 2:
         return Tile(current.load_transpose2d(view, dtype))
@@ -284,10 +221,8 @@ def matmul(x, y, *, transpose_x=False, mask=None, **hints):
     if transpose_x:
         return nc_matmul(_operand(x, y), _operand(y, x), mask=mask)
     if mask is not None:
-        raise NkiValidationError(
-            "nl.matmul takes a mask only with transpose_x; slice the operands",
-            code="mask-unsupported",
-        )
+        message = "nl.matmul takes a mask only with transpose_x; slice the operands"
+        raise NkiValidationError(message, code="mask-unsupported")
     return Tile(current.matmul(_operand(x, y).resolve(), _operand(y, x).resolve()))
 
 
@@ -327,22 +262,20 @@ def atomic_rmw(dst, value, op, *, mask=None, **hints):
 
 def gemm_stationary_grid():
     """Refused: the documentation gives it no meaning."""
-    raise NkiValidationError(
-        "nl.gemm_stationary_grid isn't documented and isn't supported", code="not-simulated"
-    )
+    message = "nl.gemm_stationary_grid isn't documented and isn't supported"
+    raise NkiValidationError(message, code="not-simulated")
 
 
 def gemm_grid():
     """Refused: the documentation gives it no meaning."""
-    raise NkiValidationError(
-        "nl.gemm_grid isn't documented and isn't supported", code="not-simulated"
-    )
+    message = "nl.gemm_grid isn't documented and isn't supported"
+    raise NkiValidationError(message, code="not-simulated")
 
 
 _HELPERS = frozenset([
     "Any", "NkiValidationError", "Tile", "allocate", "annotations", "binary", "current",
-    "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "reduced", "reduction",
-    "unary", "unrolled", "unrolled_static",
+    "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "older", "reduced",
+    "reduction", "unary", "unrolled", "unrolled_static",
 ])  # fmt: skip
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _HELPERS]
 

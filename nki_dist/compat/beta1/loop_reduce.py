@@ -32,10 +32,8 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **hints):
     indices = list(loop_indices) if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     for index in indices:
         if not isinstance(index, LoopIndex):
-            raise NkiValidationError(
-                f"loop_indices has {index!r}; allowed: variables of nl.affine_range loops",
-                code="index-kind",
-            )
+            message = f"loop_indices has {index!r}; allowed: variables of nl.affine_range loops"
+            raise NkiValidationError(message, code="index-kind")
     name = operator_name(op)
     loops = {index.loop for index in indices}
     key = (current_tracer().locate(), place_of(loops))

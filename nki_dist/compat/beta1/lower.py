@@ -115,9 +115,8 @@ def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -
         for v in (x, y):
             if isinstance(v, BlockTile):
                 return apply(function, copied, (v,))
-        raise NkiValidationError(
-            f"nl.{function}({x!r}, {y!r}); one of them must be a tile", code="operand-kind"
-        )
+        message = f"nl.{function}({x!r}, {y!r}); one of them must be a tile"
+        raise NkiValidationError(message, code="operand-kind")
     x, y = (_number(function, v) for v in (x, y))
     if dtype is None and not function.startswith("bitwise") and not function.endswith("shift"):
         dtype = promoted(of_operand(x), of_operand(y))
@@ -310,9 +309,8 @@ def _kept_box(dst: Tile, value: Any) -> Box | None:
 def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
     """A new SBUF tile with the contents of an HBM tensor."""
     if not isinstance(src, Tile):
-        raise NkiValidationError(
-            f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one", code="memory-kind"
-        )
+        message = f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one"
+        raise NkiValidationError(message, code="memory-kind")
     if src.parts is not None:
         src = Tile(src.gathered())
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
@@ -334,15 +332,13 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
             store(dst[place], value.tiles[place], mask)
         return
     if not isinstance(dst, Tile) or dst.on_chip:
-        raise NkiValidationError(
-            f"nl.store into {dst!r}; allowed: a tensor in HBM or a view of one", code="memory-kind"
-        )
+        message = f"nl.store into {dst!r}; allowed: a tensor in HBM or a view of one"
+        raise NkiValidationError(message, code="memory-kind")
     if isinstance(value, emit.NUMBERS):
         value = _constant(dst, value)
     if not isinstance(value, Tile):
-        raise NkiValidationError(
-            f"nl.store of {value!r}; allowed: a tile or a number", code="operand-kind"
-        )
+        message = f"nl.store of {value!r}; allowed: a tile or a number"
+        raise NkiValidationError(message, code="operand-kind")
     kept = region(mask, dst.shape)
     _check_shapes(dst, value)
     state().before_write(dst.access.storage)

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
-SYNONYMS = MappingProxyType(
-    {
-        "amax": "maximum",
-        "max": "maximum",
-        "amin": "minimum",
-        "min": "minimum",
-        "sum": "add",
-        "prod": "multiply",
-        "true_divide": "divide",
-        "absolute": "abs",
-        "negative": "negative",
-    }
-)
+from nki_dist.language.older import OPERATORS
 
 
 def operator_name(op: Any) -> Any:
@@ -25,4 +12,4 @@ def operator_name(op: Any) -> Any:
     if op is None:
         return None
     name = getattr(op, "nki_op", None) or getattr(op, "__name__", op)
-    return SYNONYMS.get(name, name)
+    return OPERATORS.get(name, name)

@@ -30,10 +30,8 @@ def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
     if mask is False or isinstance(mask, np.bool_):
         return None if mask else Mask(shape, None, np.zeros((1,) * len(shape), bool))
     if not isinstance(mask, Mask):
-        raise NkiValidationError(
-            f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100",
-            code="mask-shape",
-        )
+        message = f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100"
+        raise NkiValidationError(message, code="mask-shape")
     found = mask.over(shape)
     return None if found.box() == whole(shape) else found
 

@@ -143,11 +143,8 @@ def _plain(key: Any) -> Any:
 def _expanded(key: tuple, rank: int) -> tuple:
     given = sum(1 for k in key if k is not Ellipsis)
     if given > rank:
-        raise NkiValidationError(
-            f"{given} subscripts for {rank} dimensions",
-            code="index-count",
-            numbers={"got": given, "most": rank},
-        )
+        message = f"{given} subscripts for {rank} dimensions"
+        raise NkiValidationError(message, code="index-count", numbers={"got": given, "most": rank})
     fill = (slice(None),) * (rank - given)
     for n, k in enumerate(key):
         if k is Ellipsis:
@@ -336,11 +333,8 @@ def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:
         )
     source = rows.resolve()
     if source.free_size != 1:
-        raise NkiValidationError(
-            f"row numbers of shape {source.shape}; allowed: one per partition, (P, 1)",
-            code="indirect-index",
-            numbers={"got": source.shape},
-        )
+        message = f"row numbers of shape {source.shape}; allowed: one per partition, (P, 1)"
+        raise NkiValidationError(message, code="indirect-index", numbers={"got": source.shape})
     rank = max([len(k.shape) for k in key if isinstance(k, Index)], default=1)
     anywhere = Index((source.shape[0], *(1,) * (rank - 1)), 0, (0,) * rank)
     rest = (*key[:dim], anywhere, *key[dim + 1 :])

@@ -135,9 +135,8 @@ class Tile(Operators):
 
     def _whole(self, what: str) -> NkiTensor:
         if self.parts is not None:
-            raise NkiValidationError(
-                f"{what} of a view that isn't affine; nl.copy it first", code="view-layout"
-            )
+            message = f"{what} of a view that isn't affine; nl.copy it first"
+            raise NkiValidationError(message, code="view-layout")
         for guard in self.guards:
             guard.check(None, self.access.storage.label)
         self.own()
@@ -217,9 +216,8 @@ class OperandTile(Tile):
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """Refused: only matmuls know what the rest of the result is then."""
-        raise NkiValidationError(
-            "a tile subscripted by a mask is only for matmuls; use mask=", code="mask-unsupported"
-        )
+        message = "a tile subscripted by a mask is only for matmuls; use mask="
+        raise NkiValidationError(message, code="mask-unsupported")
 
     def part(self) -> NkiTensor:
         """The box of it that takes part."""

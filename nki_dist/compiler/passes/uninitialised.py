@@ -11,18 +11,19 @@ Strict mode reports the read itself.
 
 Invariant: a storage that isn't in `facts["poison"]` is never read where it wasn't written.
 
-Doesn't model what other cores write element by element: a shared tensor that another core writes
-counts as written. Follows section 3 of the design: memory starts undefined.
+A shared tensor that another core writes counts as written here; `between_cores` judges what is read
+of it. Follows section 3 of the design: memory starts undefined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from nki_dist.checks import DEFAULT, Checks
+from nki_dist.compiler.passes.between_cores import OPEN_READS, Use, open_reads
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
@@ -44,7 +45,8 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
     Sets facts `poison` (numbers of storages to fill with poison when their life begins), `zeroed`
     (they are filled with zeros instead, and so is shared memory) and `uninitialised_reads`
     ([ordinal, storage, location] of each suspicious read), `written_inputs` (indices of arguments
-    that some core writes), and of the first core `replaced`:
+    that some core writes), and of the first core `open_reads`, numbers of shared tensors of which
+    a core may read what none has written, and `replaced`,
     numbers of arguments and shared tensors whose contents before the launch nobody can see, as
     every element is surely written, and none is read before.
 
@@ -73,22 +75,16 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
     whole = check_outputs(
         [scan.program for scan in scans], [scan.stored for scan in scans], alone, checks
     )
-    programs[0].facts[REPLACED] = _replaced(scans, alone, whole)
-
-
-def _replaced(scans: Sequence[Scan], alone: Set[int], whole: Set[int]) -> list[int]:
-    """What check_uninitialised says of it.
-
-    Args:
-        alone: numbers of the storages that the only core writes before it reads them.
-        whole: numbers of the first core's storages that all cores together write.
-    """
-    storages = scans[0].program.storages
+    storages = programs[0].storages
+    read = open_reads(programs, [scan.uses for scan in scans])
+    opened = [s.number for s in storages if s.key in read] if read else []
+    programs[0].facts[OPEN_READS] = opened
     if len(scans) == 1:
-        return sorted(n for n in alone if storages[n].role in ("input", "shared"))
-    # When a core reads, others may not have written: then only what nobody reads counts.
-    looked_at = set[tuple[str, int]]().union(*[scan.looked_at for scan in scans])
-    return sorted(n for n in whole if (storages[n].role, storages[n].index) not in looked_at)
+        replaced = {n for n in alone if storages[n].role in ("input", "shared")}
+    else:
+        read |= {scan.program.storages[n].key for scan in scans for n in scan.poison}
+        replaced = {n for n in whole if storages[n].key not in read}
+    programs[0].facts[REPLACED] = sorted(replaced)
 
 
 def _follow(scans: Sequence[Scan]) -> None:
@@ -148,8 +144,7 @@ class Scan:
         foreign: numbers of shared storages that another core writes.
         stores: static and dynamic writes to `kept` storages, by (role, index).
         stored: the same, with whether they surely happen.
-        looked_at: (role, index) of tensors outside the core that it reads, as far as
-            other cores write them.
+        uses: sure stores to shared storages, and loads of those that another core writes.
         complete: numbers of storages all of whose elements are surely written, and none of them
             read before.
     """
@@ -165,7 +160,7 @@ class Scan:
         self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
-        self.looked_at: set[tuple[str, int]] = set()
+        self.uses: list[Use] = []
         self.complete: set[int] = set()
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
@@ -218,7 +213,9 @@ class Scan:
                 value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
-                    doubtful = partial or number < outside
+                    doubtful = number < outside or (
+                        partial and INSTRUCTIONS[i.opcode].effects.keeps(i)
+                    )
                     if number in kept:
                         key = (a.storage.role, a.storage.index)
                         self.stores.setdefault(key, []).append(a)
@@ -236,7 +233,7 @@ class Scan:
         if number in self._full:
             return
         if number in self.foreign:
-            self.looked_at.add((a.storage.role, a.storage.index))
+            self.uses.append(Use(i.ordinal, a, False))
             return
         state = self._partial.get(number)
         if a.storage.role == "input":
@@ -272,12 +269,14 @@ class Scan:
 
     def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:
         number = a.storage.number
+        doubtful |= a.dynamic is not None or may_skip(i, self._footprints[i.opcode])
+        if a.storage.role == "shared" and not doubtful and self.program.cores > 1:
+            self.uses.append(Use(i.ordinal, a, True))
         if number in self.foreign:
             return
         whole = covers(a)
         too_large = not whole and a.storage.nbytes // a.storage.dtype.itemsize > LARGEST
-        skips = may_skip(i, self._footprints[i.opcode])
-        if doubtful or too_large or a.dynamic is not None or skips:
+        if doubtful or too_large:
             if a.storage.role == "input":
                 self._depends(number)
                 return

@@ -3,6 +3,8 @@
 How ranks carry them out is in `nki_dist.collectives`, above the compiler.
 """
 
+# ruff: noqa: F401 -- what is imported is in COLLECTIVES
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -23,22 +25,7 @@ from nki_dist.isa.collectives.reduce_scatter import reduce_scatter
 from nki_dist.isa.spec import Spec
 
 COLLECTIVES: Mapping[str, Spec] = MappingProxyType(
-    {
-        spec.name: spec
-        for spec in (
-            all_gather,
-            all_gather_v,
-            all_reduce,
-            all_to_all,
-            all_to_all_v,
-            collective_permute,
-            collective_permute_implicit,
-            collective_permute_implicit_reduce,
-            read_rank_id,
-            read_ring_rank_id,
-            reduce_scatter,
-        )
-    }
+    {value.name: value for value in list(globals().values()) if isinstance(value, Spec)}
 )
 
 __all__ = ["COLLECTIVES"]

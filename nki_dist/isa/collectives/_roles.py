@@ -10,7 +10,7 @@ Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +18,11 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
+from nki_dist.isa.checks import Check, check_priority, rule
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
-from nki_dist.isa.spec import Cost, Spec, current_tracer, may_reject, tracing
-from nki_dist.program import Access, Instruction
+from nki_dist.isa.spec import Cost, Spec, current_tracer, instruction, may_reject, tracing
+from nki_dist.program import Access, Instruction, MemoryRegion
 from nki_dist.program.walk import operands, tensors
 from nki_dist.ranges import shown
 
@@ -30,18 +31,15 @@ SOURCES: Final = read(SBUF_OR_HBM, many=True)
 TARGETS: Final = write(SBUF_OR_HBM, many=True)
 REDUCE: Final = Op(COLLECTIVE_REDUCE)
 DIMENSION: Final = Number(integer=True)
-PRIORITY: Final = Number(integer=True, optional=True)
+PRIORITY: Final = Number(integer=True, optional=True).default(None)
 MAX_CHANNELS: Final = 4
 
 
 def _rank(name: str, value: Any) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    raise NkiValidationError(
-        f"{name} names rank {value!r}; a rank is an int from 0",
-        code="rank-form",
-        numbers={"got": value},
-    )
+    message = f"{name} names rank {value!r}; a rank is an int from 0"
+    raise NkiValidationError(message, code="rank-form", numbers={"got": value})
 
 
 def rank_groups(name: str, value: Any) -> list[list[int]]:
@@ -64,10 +62,8 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
     seen: dict[int, int] = {}
     for number, group in enumerate(groups):
         if not isinstance(group, (list, tuple, range)) or not len(group):
-            raise NkiValidationError(
-                f"{name}: group {number} is {group!r}; allowed: a list of at least one rank",
-                code="replica-group-form",
-            )
+            message = f"{name}: group {number} is {group!r}; allowed: a list of at least one rank"
+            raise NkiValidationError(message, code="replica-group-form")
         found.append([_rank(name, r) for r in group])
         for rank in found[-1]:
             if rank in seen:
@@ -88,17 +84,13 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
 def rank_pairs(name: str, value: Any) -> list[list[int]]:
     """[source, target] pairs; no rank sends or receives twice."""
     if not isinstance(value, (list, tuple)) or not value:
-        raise NkiValidationError(
-            f"{name}={shown(value)}; allowed: a list of (source, target) pairs",
-            code="collective-pairs",
-            numbers={"got": value},
-        )
+        message = f"{name}={shown(value)}; allowed: a list of (source, target) pairs"
+        raise NkiValidationError(message, code="collective-pairs", numbers={"got": value})
     found = []
     for pair in value:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise NkiValidationError(
-                f"{name} has {pair!r}; allowed: (source, target) pairs", code="collective-pairs"
-            )
+            message = f"{name} has {pair!r}; allowed: (source, target) pairs"
+            raise NkiValidationError(message, code="collective-pairs")
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
         times = Counter([p[side] for p in found])
@@ -116,10 +108,18 @@ def _messages_alike(i: Instruction) -> Any:
     return i.opcode, tuple((name, a.shape, a.dtype.name) for name, a in operands(i.args))
 
 
+def _waits(i: Instruction, core: int) -> bool:
+    """Tensors in shared HBM are the rank's: all its cores meet, if it takes part."""
+    everyone = "replica_group" in i.args
+    places = {a.region for name, a in operands(i.args) if name != "metadata_tensor"}
+    return everyone and MemoryRegion.shared_hbm in places
+
+
 # Collectives count as ordering the cores always, although those on SBUF tensors meet cores of other
 # ranks only: the check of races errs in the kernel's favour.
 MEETS: Final = Meets(
     orders=lambda i, core: True,
+    waits=_waits,
     channel=_messages_alike,
     figures="chip_fabric_gbps collective_channel_gbps collective_start_ns efa_alpha_ns link_gbps "
     "link_hop_ns mesh_link_share ring_hop_ns",
@@ -136,11 +136,8 @@ def _channels(name: str, value: Any) -> list[int]:
         ids = [v for v in value if isinstance(v, (int, np.integer)) and v >= 0]
         if len(ids) == len(value) == len(set(ids)):
             return [int(v) for v in ids]
-    raise NkiValidationError(
-        f"{name}={shown(value)}; allowed: a list of different ints from 0",
-        code="replica-group-form",
-        numbers={"got": value},
-    )
+    message = f"{name}={shown(value)}; allowed: a list of different ints from 0"
+    raise NkiValidationError(message, code="replica-group-form", numbers={"got": value})
 
 
 GROUPS: Final = Custom(rank_groups)
@@ -170,19 +167,18 @@ def limitation(text: str, *, code: str, numbers: Mapping[str, Any] | None = None
     may_reject(f"{text}. AWS documents this as a limit of its release", code=code)
 
 
-def check_lists(i: Instruction, *names: str) -> None:
+@rule
+def lists(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Operands are lists of equal length."""
     lengths = {}
     for name in names:
         if not isinstance(i[name], list) or not i[name]:
-            raise NkiValidationError(
-                f"{name} must be a list of at least one tensor", code="collective-lists"
-            )
+            message = f"{name} must be a list of at least one tensor"
+            raise NkiValidationError(message, code="collective-lists")
         for n, a in enumerate(i[name]):
             if not isinstance(a, Access):
-                raise NkiValidationError(
-                    f"{name}[{n}] is a list; allowed: a tensor", code="collective-lists"
-                )
+                message = f"{name}[{n}] is a list; allowed: a tensor"
+                raise NkiValidationError(message, code="collective-lists")
         lengths[name] = len(i[name])
     if len(set(lengths.values())) > 1:
         raise NkiValidationError(
@@ -193,24 +189,25 @@ def check_lists(i: Instruction, *names: str) -> None:
         )
 
 
-def check_memories(i: Instruction, *names: str) -> None:
+@rule
+def memories(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """All in HBM or all in SBUF, addresses known as a whole, equal dtypes pair by pair."""
-    every = [a for name in names for a in tensors(i[name])]
-    onchip = [a for a in every if a.region.on_chip]
+    every = list(_named(i, names))
+    onchip = [a for _, a in every if a.region.on_chip]
     if onchip and len(onchip) < len(every):
-        other = next(a for a in every if not a.region.on_chip)
+        other = next(a for _, a in every if not a.region.on_chip)
         raise NkiValidationError(
             f"{onchip[0].storage.label} is in SBUF and {other.storage.label} in HBM; a "
             "collective's tensors must all be in HBM or all in SBUF",
             code="collective-memory",
         )
-    for a in every:
+    for _, a in every:
         if a.dynamic is not None and a.dynamic.kind != "scalar":
             raise NkiValidationError(
                 f"{a.storage.label} is addressed row by row; collectives take no vector offsets",
                 code="vector-offset",
             )
-    for pair in zip(*(list(tensors(i[name])) for name in names)):
+    for pair in _facing(i, names):
         if len({a.dtype for a in pair}) > 1:
             raise NkiValidationError(
                 "a collective doesn't convert: got dtypes "
@@ -219,7 +216,16 @@ def check_memories(i: Instruction, *names: str) -> None:
             )
 
 
-def check_coalesced(i: Instruction) -> None:
+def _named(i: Instruction, names: tuple[str, ...]) -> Iterator[tuple[str, Access]]:
+    return ((name, a) for name in names for a in tensors(i[name]))
+
+
+def _facing(i: Instruction, names: tuple[str, ...]) -> Iterator[tuple[Access, ...]]:
+    """Tensors at the same place of several lists."""
+    return zip(*(list(tensors(i[name])) for name in names))
+
+
+def coalesced(i: Instruction, arch: Arch) -> None:
     """Several tensors at once only in HBM."""
     if len(i["srcs"]) > 1 and i["srcs"][0].region.on_chip:
         raise NkiValidationError(
@@ -229,7 +235,8 @@ def check_coalesced(i: Instruction) -> None:
         )
 
 
-def check_one(i: Instruction, *names: str) -> None:
+@rule
+def one_each(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Exactly one tensor per list."""
     for name in names:
         if len(i[name]) != 1:
@@ -240,8 +247,10 @@ def check_one(i: Instruction, *names: str) -> None:
             )
 
 
-def check_reducible(i: Instruction, name: str) -> None:
-    for a in tensors(i[name]):
+@rule
+def reducible(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """Tensors of types that have one value per element."""
+    for _, a in _named(i, names):
         if a.dtype.is_mx:
             raise NkiValidationError(
                 f"{a.storage.label} has the packed dtype {a.dtype}; collectives don't reduce those",
@@ -263,17 +272,16 @@ def equal_group_size(i: Instruction) -> int:
     return sizes[0]
 
 
-def check_dimension(i: Instruction, arch: Arch) -> int:
+def dimension(i: Instruction, arch: Arch) -> None:
     """collective_dim is a dimension; which ones are supported now is a limitation."""
     dim, first = i["collective_dim"], i["srcs"][0]
-    ranks = {len(a.shape) for name in ("srcs", "dsts") for a in i[name]}
-    if not 0 <= dim < min(ranks):
+    last = min(len(a.shape) for _, a in _named(i, ("srcs", "dsts"))) - 1
+    if not 0 <= dim <= last:
         raise NkiValidationError(
-            f"collective_dim={dim}; tensors have {min(ranks)} dimensions, allowed: 0 to "
-            f"{min(ranks) - 1}",
+            f"collective_dim={dim}; tensors have {last + 1} dimensions, allowed: 0 to {last}",
             code="axis",
             hint="",
-            numbers={"got": dim, "least": 0, "most": min(ranks) - 1},
+            numbers={"got": dim, "least": 0, "most": last},
         )
     most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0
     if dim > most:
@@ -282,28 +290,29 @@ def check_dimension(i: Instruction, arch: Arch) -> int:
             code="axis",
             numbers={"got": dim, "most": most},
         )
-    check_free_dimensions(i, "srcs", "dsts")
-    return dim
+    free_dimensions("srcs dsts")(i, arch)
 
 
-def check_free_dimensions(i: Instruction, *names: str) -> None:
+@rule
+def free_dimensions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Documented for now: tensors in SBUF have a single free dimension."""
-    for name in names:
-        for a in tensors(i[name]):
-            if a.region.on_chip and len(a.shape) > 2:
-                limitation(
-                    f"{name}: SBUF tensors of {len(a.shape)} dimensions; allowed: 2",
-                    code="shape-rank",
-                    numbers={"got": len(a.shape), "allowed": 2},
-                )
+    for name, a in _named(i, names):
+        if a.region.on_chip and len(a.shape) > 2:
+            limitation(
+                f"{name}: SBUF tensors of {len(a.shape)} dimensions; allowed: 2",
+                code="shape-rank",
+                numbers={"got": len(a.shape), "allowed": 2},
+            )
 
 
-def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
-    """`large` is `size` times `small` along collective_dim.
+@rule
+def gathered(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """The second is as many times the first along collective_dim as a group has ranks.
 
     Along dimension 0 of HBM tensors, blocks are contiguous, so only the number of elements counts.
     """
-    dim = i["collective_dim"]
+    small, large = names
+    dim, size = i["collective_dim"], equal_group_size(i)
     for n, (part, whole) in enumerate(zip(i[small], i[large])):
         flat = dim == 0 and not part.region.on_chip
         if flat and whole.size == size * part.size:
@@ -318,7 +327,8 @@ def check_gathered(i: Instruction, small: str, large: str, size: int) -> None:
             )
 
 
-def check_channels(i: Instruction, *names: str) -> None:
+@rule
+def channels(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """One list of exactly one tensor for each channel.
 
     How many channels there may be depends on where ranks sit; see `nki_dist.collectives.check`.
@@ -333,10 +343,8 @@ def check_channels(i: Instruction, *names: str) -> None:
             for inner in value
         )
         if not good:
-            raise NkiValidationError(
-                f"{name} must be a list with, for each channel, a list of exactly one tensor",
-                code="collective-lists",
-            )
+            message = f"{name} must be a list with, for each channel, a list of exactly one tensor"
+            raise NkiValidationError(message, code="collective-lists")
         if len(value) != len(ids):
             raise NkiValidationError(
                 f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}",
@@ -345,11 +353,11 @@ def check_channels(i: Instruction, *names: str) -> None:
             )
 
 
-def check_equal_sizes(i: Instruction, *names: str) -> None:
+@rule
+def equal_sizes(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Tensors that face each other have as many elements, and in SBUF as many partitions."""
-    for group in zip(*(list(tensors(i[name])) for name in names)):
-        first = group[0]
-        for name, a in zip(names, group):
+    for first, *others in _facing(i, names):
+        for name, a in zip(names[1:], others):
             if a.size != first.size or (a.region.on_chip and a.shape[0] != first.shape[0]):
                 raise NkiValidationError(
                     f"{name} has shape {a.shape}, {names[0]} {first.shape}; they must hold as many "
@@ -359,27 +367,33 @@ def check_equal_sizes(i: Instruction, *names: str) -> None:
                 )
 
 
-def in_hbm(i: Instruction, *names: str) -> None:
+@rule
+def in_hbm(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Documented as HBM only, for now."""
-    for name in names:
-        for a in tensors(i[name]):
-            if a.region.on_chip:
-                limitation(
-                    f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM",
-                    code="collective-memory",
-                )
+    for name, a in _named(i, names):
+        if a.region.on_chip:
+            limitation(
+                f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM",
+                code="collective-memory",
+            )
+
+
+COALESCED: Final = (lists("srcs dsts"), memories("srcs dsts"), coalesced)
+SINGLE: Final = (lists("srcs dsts"), one_each("srcs dsts"), memories("srcs dsts"))
 
 
 def collective(
-    effects: Effects = IN_FULL, **roles: Any
+    *checks: Check, effects: Effects = IN_FULL
 ) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
-    """Declare a collective, with what all have alike, of its parameters `priority`."""
+    """Declare a collective, with what all have alike, of its checks that of its priority."""
 
     def declared(function: Callable[..., dict[str, Any]]) -> Spec:
-        alike: dict[str, Any] = {"engines": "cc", "meets": MEETS, "namespace": "ncc"}
-        spec = Spec(function, **alike, effects=effects, **roles, priority=PRIORITY)
+        every = (*checks, check_priority)
+        declare = instruction(
+            engines="cc", effects=effects, checks=every, cost=_cost, meets=MEETS, namespace="ncc"
+        )
+        spec = declare(function)
         spec.exchange(lambda i, kit: kit.wires.collective(i, kit))
-        spec.cost(_cost)
         return spec
 
     return declared

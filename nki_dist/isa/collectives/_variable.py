@@ -7,22 +7,18 @@ from typing import Final
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Instruction
 
 
-def check_variable(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_one(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
+def flat_buffers(i: Instruction, arch: Arch) -> None:
+    """Tensors are in HBM, and as long as the metadata's form asks for."""
     for name in ("srcs", "dsts"):
         a = i[name][0]
         if a.region.on_chip:
-            raise NkiValidationError(
-                f"{name}[0] is {a.storage.label}; must be in HBM", code="collective-memory"
-            )
+            message = f"{name}[0] is {a.storage.label}; must be in HBM"
+            raise NkiValidationError(message, code="collective-memory")
     size = r.equal_group_size(i)
     _check_metadata(i, size)
     if not i["has_rdispls"] and i["dsts"][0].size % size:
@@ -32,7 +28,6 @@ def check_variable(i: Instruction, arch: Arch) -> None:
             code="collective-shape",
             numbers={"got": i["dsts"][0].size, "multiple": size},
         )
-    check_priority(i, arch)
 
 
 def _check_metadata(i: Instruction, size: int) -> None:
@@ -49,9 +44,8 @@ def _check_metadata(i: Instruction, size: int) -> None:
             numbers={"got": meta.shape},
         )
     if meta.dynamic is not None:
-        raise NkiValidationError(
-            "metadata_tensor must have an address known when tracing", code="collective-metadata"
-        )
+        message = "metadata_tensor must have an address known when tracing"
+        raise NkiValidationError(message, code="collective-metadata")
     row, column = meta.strides[-2:]
     if row != size or (column != 1 and size > 1):
         raise NkiValidationError(
@@ -84,4 +78,4 @@ def _rows(meta: Access, first: int, count: int, columns: int) -> Access:
     return Access(meta.storage, offset, shape, meta.strides, meta.dtype)
 
 
-METADATA: Final = Counts(r.SBUF_OR_HBM, (uint32,), rows_read, rows_written)
+METADATA: Final = Counts("rw", r.SBUF_OR_HBM, (uint32,), read=rows_read, written=rows_written)

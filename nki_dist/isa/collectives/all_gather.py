@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective(*r.COALESCED, r.dimension, r.gathered("srcs dsts"))
+def all_gather(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
-)
-def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = the ranks' srcs, concatenated along collective_dim` in the order of the group.
 
     Args:
@@ -27,13 +26,3 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
     Bits are copied. See all_reduce for who waits for whom.
     """
     return locals()
-
-
-@all_gather.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_coalesced(i)
-    r.check_dimension(i, arch)
-    r.check_gathered(i, "srcs", "dsts", r.equal_group_size(i))
-    check_priority(i, arch)

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.collectives._variable import METADATA, check_variable
+from nki_dist.isa.collectives._variable import METADATA, flat_buffers
 from nki_dist.isa.operands import FLAG
 from nki_dist.program import Instruction
 
 
-@r.collective(
-    effects=r.IN_PART,
+def _limits(i: Instruction, arch: Arch) -> None:
+    if i["has_rdispls"]:
+        r.limitation("has_rdispls=True; allowed: False", code="collective-displacements")
+    size = r.equal_group_size(i)
+    if size != 4:
+        r.limitation(
+            f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
+            code="replica-group-sizes",
+            numbers={"got": size, "allowed": 4},
+        )
+
+
+@r.collective(*r.SINGLE, flat_buffers, _limits, effects=r.IN_PART)
+def all_gather_v(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     metadata_tensor=METADATA,
-    recv_counts_known=FLAG,
-    has_rdispls=FLAG,
-)
-def all_gather_v(
-    srcs,
-    dsts,
-    replica_group,
-    metadata_tensor,
-    recv_counts_known=False,
-    has_rdispls=False,
-    priority=None,
+    recv_counts_known=FLAG.default(False),
+    has_rdispls=FLAG.default(False),
+    priority=r.PRIORITY,
     name=None,
 ):
     """Each rank's `src[displ : displ + count]` lands in its slot of every rank's dst.
@@ -45,17 +49,3 @@ def all_gather_v(
         OutOfBoundsError: at run time, a chunk leaves src, its slot or dst.
     """
     return locals()
-
-
-@all_gather_v.check
-def _check(i: Instruction, arch: Arch) -> None:
-    check_variable(i, arch)
-    if i["has_rdispls"]:
-        r.limitation("has_rdispls=True; allowed: False", code="collective-displacements")
-    size = r.equal_group_size(i)
-    if size != 4:
-        r.limitation(
-            f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
-            code="replica-group-sizes",
-            numbers={"got": size, "allowed": 4},
-        )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
 
 
 @r.collective(
+    *r.COALESCED, r.equal_sizes("srcs dsts"), r.reducible("srcs"), r.free_dimensions("srcs dsts")
+)
+def all_reduce(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     op=r.REDUCE,
-)
-def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = op over all ranks of the group of srcs`, on every rank.
 
     Args:
@@ -34,14 +35,3 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None):
         DeadlockError: a rank never calls it.
     """
     return locals()
-
-
-@all_reduce.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_coalesced(i)
-    r.check_equal_sizes(i, "srcs", "dsts")
-    r.check_reducible(i, "srcs")
-    r.check_free_dimensions(i, "srcs", "dsts")
-    check_priority(i, arch)

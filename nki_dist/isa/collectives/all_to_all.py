@@ -4,39 +4,13 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
 
-@r.collective(
-    srcs=r.SOURCES,
-    dsts=r.TARGETS,
-    replica_group=r.GROUPS,
-    collective_dim=r.DIMENSION,
-)
-def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None):
-    """`dsts = blocks p of all ranks' srcs, concatenated` for the group's rank p.
-
-    Args:
-        srcs, dsts: tensors of equal shapes, in HBM, whose size along collective_dim is a multiple
-            of the group's size.
-        replica_group: ReplicaGroup with groups of equal size.
-        collective_dim: 0.
-        priority: 0 (highest) to 3, NeuronCore-v4 only.
-
-    Bits are copied. See all_reduce for who waits for whom.
-    """
-    return locals()
-
-
-@all_to_all.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_coalesced(i)
-    r.in_hbm(i, "srcs", "dsts")
-    dim, size = r.check_dimension(i, arch), r.equal_group_size(i)
+def _blocks(i: Instruction, arch: Arch) -> None:
+    """Each tensor has a block for each rank of a group."""
+    dim, size = i["collective_dim"], r.equal_group_size(i)
     for n, (src, dst) in enumerate(zip(i["srcs"], i["dsts"])):
         flat = dim == 0 and not src.region.on_chip and src.size == dst.size
         if not flat and src.shape != dst.shape:
@@ -53,4 +27,26 @@ def _check(i: Instruction, arch: Arch) -> None:
                     code="collective-shape",
                     numbers={"got": a.shape[dim], "multiple": size},
                 )
-    check_priority(i, arch)
+
+
+@r.collective(*r.COALESCED, r.in_hbm("srcs dsts"), r.dimension, _blocks)
+def all_to_all(
+    srcs=r.SOURCES,
+    dsts=r.TARGETS,
+    replica_group=r.GROUPS,
+    collective_dim=r.DIMENSION,
+    priority=r.PRIORITY,
+    name=None,
+):
+    """`dsts = blocks p of all ranks' srcs, concatenated` for the group's rank p.
+
+    Args:
+        srcs, dsts: tensors of equal shapes, in HBM, whose size along collective_dim is a multiple
+            of the group's size.
+        replica_group: ReplicaGroup with groups of equal size.
+        collective_dim: 0.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    Bits are copied. See all_reduce for who waits for whom.
+    """
+    return locals()

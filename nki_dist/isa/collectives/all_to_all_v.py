@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.collectives._variable import METADATA, check_variable
+from nki_dist.isa.collectives._variable import METADATA, flat_buffers
 from nki_dist.isa.operands import FLAG
 from nki_dist.program import Instruction
 
 
-@r.collective(
-    effects=r.IN_PART,
+def _limits(i: Instruction, arch: Arch) -> None:
+    if i["has_rdispls"] and arch.fabric != "switch":
+        r.limitation(
+            f"has_rdispls=True on {arch.name}; allowed: on platforms with NeuronSwitch",
+            code="collective-displacements",
+        )
+
+
+@r.collective(*r.SINGLE, flat_buffers, _limits, effects=r.IN_PART)
+def all_to_all_v(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     metadata_tensor=METADATA,
-    recv_counts_known=FLAG,
-    has_rdispls=FLAG,
-)
-def all_to_all_v(
-    srcs,
-    dsts,
-    replica_group,
-    metadata_tensor,
-    recv_counts_known=False,
-    has_rdispls=False,
-    priority=None,
+    recv_counts_known=FLAG.default(False),
+    has_rdispls=FLAG.default(False),
+    priority=r.PRIORITY,
     name=None,
 ):
     """`src[displs[r] : displs[r] + counts[r]]` goes to rank r of the group, also to itself.
@@ -45,13 +45,3 @@ def all_to_all_v(
         OutOfBoundsError: at run time, a chunk leaves src, its slot or dst.
     """
     return locals()
-
-
-@all_to_all_v.check
-def _check(i: Instruction, arch: Arch) -> None:
-    check_variable(i, arch)
-    if i["has_rdispls"] and arch.fabric != "switch":
-        r.limitation(
-            f"has_rdispls=True on {arch.name}; allowed: on platforms with NeuronSwitch",
-            code="collective-displacements",
-        )

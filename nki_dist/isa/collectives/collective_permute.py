@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 from nki_dist.ranges import shown
 
 
+def _ring(i: Instruction, arch: Arch) -> None:
+    pairs = i["source_target_pairs"]
+    if not _is_circular(pairs):
+        r.limitation(
+            f"source_target_pairs={shown(pairs)}; allowed: one ring",
+            code="collective-pairs",
+        )
+
+
 @r.collective(
-    effects=r.IN_PART,
-    srcs=r.SOURCES,
-    dsts=r.TARGETS,
-    source_target_pairs=r.PAIRS,
+    *r.SINGLE, r.equal_sizes("srcs dsts"), r.in_hbm("srcs dsts"), _ring, effects=r.IN_PART
 )
-def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None):
+def collective_permute(
+    srcs=r.SOURCES, dsts=r.TARGETS, source_target_pairs=r.PAIRS, priority=r.PRIORITY, name=None
+):
     """`dsts of target = srcs of source` for every pair.
 
     Args:
@@ -26,22 +33,6 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
     Ranks in no pair do nothing; a rank that is no target keeps its dsts.
     """
     return locals()
-
-
-@collective_permute.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_one(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_equal_sizes(i, "srcs", "dsts")
-    r.in_hbm(i, "srcs", "dsts")
-    pairs = i["source_target_pairs"]
-    if not _is_circular(pairs):
-        r.limitation(
-            f"source_target_pairs={shown(pairs)}; allowed: one ring",
-            code="collective-pairs",
-        )
-    check_priority(i, arch)
 
 
 def _is_circular(pairs: list[list[int]]) -> bool:

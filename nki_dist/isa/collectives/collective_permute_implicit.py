@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
+
+_TENSORS = "srcs_by_channel dsts_by_channel"
 
 
 @r.collective(
+    r.channels(_TENSORS), r.memories(_TENSORS), r.equal_sizes(_TENSORS), r.free_dimensions(_TENSORS)
+)
+def collective_permute_implicit(
     srcs_by_channel=r.SOURCES,
     dsts_by_channel=r.TARGETS,
     replica_group=r.GROUPS,
-    channel_ids=r.CHANNELS,
-)
-def collective_permute_implicit(
-    srcs_by_channel,
-    dsts_by_channel,
-    replica_group,
-    channel_ids=[0],  # noqa: B006 (as documented; never changed)
-    priority=None,
+    channel_ids=r.CHANNELS.default([0]),  # as documented; never changed
+    priority=r.PRIORITY,
     name=None,
 ):
     """`dsts = the preceding rank's srcs`, channel by channel.
@@ -34,12 +30,3 @@ def collective_permute_implicit(
     All channels go round in the same direction.
     """
     return locals()
-
-
-@collective_permute_implicit.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_channels(i, "srcs_by_channel", "dsts_by_channel")
-    r.check_memories(i, "srcs_by_channel", "dsts_by_channel")
-    r.check_equal_sizes(i, "srcs_by_channel", "dsts_by_channel")
-    r.check_free_dimensions(i, "srcs_by_channel", "dsts_by_channel")
-    check_priority(i, arch)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
+
+_TENSORS = "srcs0_by_channel srcs1_by_channel dsts_by_channel"
 
 
 @r.collective(
+    r.channels(_TENSORS),
+    r.memories(_TENSORS),
+    r.equal_sizes(_TENSORS),
+    r.reducible("srcs0_by_channel"),
+    r.free_dimensions(_TENSORS),
+)
+def collective_permute_implicit_reduce(
     srcs0_by_channel=r.SOURCES,
     srcs1_by_channel=r.SOURCES,
     dsts_by_channel=r.TARGETS,
     replica_group=r.GROUPS,
     op=r.REDUCE,
-    channel_ids=r.CHANNELS,
-)
-def collective_permute_implicit_reduce(
-    srcs0_by_channel,
-    srcs1_by_channel,
-    dsts_by_channel,
-    replica_group,
-    op,
-    channel_ids=[0],  # noqa: B006 (as documented; never changed)
-    priority=None,
+    channel_ids=r.CHANNELS.default([0]),  # as documented; never changed
+    priority=r.PRIORITY,
     name=None,
 ):
     """`dsts = the preceding rank's op(srcs0, srcs1)`, channel by channel.
@@ -37,14 +35,3 @@ def collective_permute_implicit_reduce(
         priority: 0 (highest) to 3, NeuronCore-v4 only.
     """
     return locals()
-
-
-@collective_permute_implicit_reduce.check
-def _check(i: Instruction, arch: Arch) -> None:
-    names = ("srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel")
-    r.check_channels(i, *names)
-    r.check_memories(i, *names)
-    r.check_equal_sizes(i, *names)
-    r.check_reducible(i, "srcs0_by_channel")
-    r.check_free_dimensions(i, *names)
-    check_priority(i, arch)

@@ -19,7 +19,6 @@ from nki_dist.isa.collectives.all_to_all_v import all_to_all_v
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.spec import Spec, current_tracer, released
-from nki_dist.language.creation import ndarray
 from nki_dist.program import Instruction
 
 
@@ -110,12 +109,12 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
                 "each is followed by its own before the next",
                 code="collective-prepare",
             )
+        metadata, named = arguments["metadata_tensor"], f"{what} metadata"
+        copy = tracer.allocate(metadata.shape, metadata.dtype, metadata.buffer, named, None)
     except NkiError as error:
         raise error.at(
             location=tracer.where(), core=tracer.core, instruction=f"ncc.{what}"
         ) from None
-    metadata = arguments["metadata_tensor"]
-    copy = ndarray(metadata.shape, metadata.dtype, metadata.buffer, f"{what} metadata")
     own = spec is all_gather_v  # the first column is all that is read
     first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
     if arguments["has_rdispls"]:

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
-from nki_dist.errors import NkiValidationError
 from nki_dist.forks import cached_property
+from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Custom, Number, Register
 from nki_dist.isa.registers import set_register
-from nki_dist.isa.spec import DOCS, Cost, current_tracer, instruction
+from nki_dist.isa.spec import DOCS, current_tracer, instruction
+from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
@@ -29,9 +30,9 @@ from nki_dist.program import Instruction, VirtualRegister
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.rank_id",
-    dst=Register("w", rank=True),
+    cost=fixed("register_cycles"),
 )
-def read_rank_id(dst):
+def read_rank_id(dst=Register("w", rank=True)):
     """Register `dst` becomes the rank; `rank_id` emits it."""
     return locals()
 
@@ -46,11 +47,7 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
         return value.narrow(name)
     if isinstance(value, (int, np.integer)) and value >= 0:
         return int(value)
-    raise NkiValidationError(
-        f"{name}={value!r}; allowed: an int from 0, or a register",
-        code="rank-form",
-        numbers={"got": value},
-    )
+    raise wrong_value(name, value, "an int from 0, or a register", code="rank-form")
 
 
 @instruction(
@@ -58,24 +55,17 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
+    checks=[within("channel_id", 0, r.MAX_CHANNELS - 1)],
+    cost=fixed("register_cycles"),
+)
+def read_ring_rank_id(
     dst=Register("w", rank=True),
     iteration_id=Custom(_iteration),
     replica_group=r.GROUPS,
     channel_id=Number(integer=True),
-)
-def read_ring_rank_id(dst, iteration_id, replica_group, channel_id):
+):
     """Register `dst` becomes the rank whose data is processed in a ring's iteration."""
     return locals()
-
-
-@read_ring_rank_id.check
-def _channel(i: Instruction, arch: Arch) -> None:
-    if not 0 <= i["channel_id"] < r.MAX_CHANNELS:
-        raise NkiValidationError(
-            f"channel_id={i['channel_id']}; allowed: 0 to {r.MAX_CHANNELS - 1}",
-            code="argument-range",
-            numbers={"got": i["channel_id"], "least": 0, "most": r.MAX_CHANNELS - 1},
-        )
 
 
 class Rings:
@@ -114,14 +104,6 @@ def _behind(registers: list[int], rings: Rings, rank: int, iteration: int, dst: 
     own, group = rings.places[rank]
     steps = registers[iteration] if isinstance(iteration, RegisterNumber) else iteration
     registers[dst] = group[(own - steps) % len(group)]
-
-
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    return Cost(cycles=arch.register_cycles, known=False)
-
-
-for _spec in (read_rank_id, read_ring_rank_id):
-    _spec.cost(_cost)
 
 
 def rank_id(name=None):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
-from nki_dist.isa.checks import check_priority
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.program import Instruction
 
 
-@r.collective(
+@r.collective(*r.COALESCED, r.dimension, r.gathered("dsts srcs"), r.reducible("srcs"))
+def reduce_scatter(
     srcs=r.SOURCES,
     dsts=r.TARGETS,
     replica_group=r.GROUPS,
     collective_dim=r.DIMENSION,
     op=r.REDUCE,
-)
-def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None, name=None):
+    priority=r.PRIORITY,
+    name=None,
+):
     """`dsts = block p, along collective_dim, of the reduction of srcs` for the group's rank p.
 
     Args:
@@ -29,14 +28,3 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
     See all_reduce for arithmetic and for who waits for whom.
     """
     return locals()
-
-
-@reduce_scatter.check
-def _check(i: Instruction, arch: Arch) -> None:
-    r.check_lists(i, "srcs", "dsts")
-    r.check_memories(i, "srcs", "dsts")
-    r.check_coalesced(i)
-    r.check_dimension(i, arch)
-    r.check_gathered(i, "dsts", "srcs", r.equal_group_size(i))
-    r.check_reducible(i, "srcs")
-    check_priority(i, arch)

@@ -17,15 +17,15 @@ function drawCharts(data) {
   if (document.getElementById("ranks")) drawRanks(data.ranks);
 }
 
-// A strip for each engine, one above the other.
-function drawBusy({busy}) {
+// A strip for each engine, one above the other; or for what else has colours of engines.
+function drawBusy({busy, colors = {}}) {
   const engines = Object.keys(busy.share), high = 1 / engines.length, layout = looks();
   const traces = engines.map((engine, n) => {
     const top = 1 - n * high, axis = n ? `y${n + 1}` : "y";
     layout[n ? `yaxis${n + 1}` : "yaxis"] = lineAxis("", {domain: [top - high * 0.86, top], range: [0, 1], fixedrange: true,
-      tickvals: [0.5], ticktext: [engine], showgrid: false});
-    return {x: busy.us, y: busy.share[engine], yaxis: axis, name: engine, mode: "lines", fill: "tozeroy", fillcolor: color(engine),
-      line: {width: 0, shape: "hvh"}, hovertemplate: `${engine} %{y:.0%}<extra></extra>`};
+      tickvals: [0.5], ticktext: [html(engine)], showgrid: false});
+    return {x: busy.us, y: busy.share[engine], yaxis: axis, name: engine, mode: "lines", fill: "tozeroy", fillcolor: color(colors[engine] || engine),
+      line: {width: 0, shape: "hvh"}, hovertemplate: `${html(engine)} %{y:.0%}<extra></extra>`};
   });
   Plotly.react("busy", traces, {...layout, hovermode: "x", margin: {l: 60, r: 16, t: 4, b: 40},
     xaxis: lineAxis("µs", {showgrid: false, anchor: engines.length > 1 ? `y${engines.length}` : "y"})}, CONFIG);

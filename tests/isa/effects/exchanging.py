@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, permutations
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import nki_dist.language as nl
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import NkiError
 from nki_dist.isa.core import CoreSlot
+from nki_dist.program import private_hbm, shared_hbm
 from nki_dist.program.walk import operands
 from tests.isa.effects.cases import hbm, t
 from tests.isa.effects.running import FILLS, Case, Machine, retyped
@@ -142,6 +143,33 @@ def _met(meeting: Meeting) -> Met:
     others = zip(chain(*want[1:]), chain(*got[1:]), strict=True)
     depends = any((w != g).any() for w, g in others)
     return Met(meeting, machines, box.met, _keeps(box), depends, state, _alike(first))
+
+
+@cache
+def between_cores(opcode: str) -> list[tuple[list[Machine], bool]]:
+    """Machines of meetings of ranks with two cores, and whether the two of every rank wait for
+    each other."""
+    found = []
+    for meeting in MEETINGS[opcode]:
+        if meeting.cores == 2:
+            found.append(_waited(meeting.machines()))
+            continue
+        # One rank of a permutation takes no part.
+        ranks = 3 if opcode == "collective_permute" else 2
+        for regions in permutations((private_hbm, shared_hbm)):
+            machines = replace(meeting, cores=2, ranks=ranks).machines()
+            for machine in machines:
+                for name, a in operands(machine.i.args):
+                    a.storage.region = regions[name == "metadata_tensor"]
+            found.append(_waited(machines))
+    return found
+
+
+def _waited(machines: list[Machine]) -> tuple[list[Machine], bool]:
+    box = Mailbox(machines)
+    box.run()
+    pairs = [(core, core + 1) for core in range(0, len(machines), 2)]
+    return machines, all({p, p[::-1]} <= box.met for p in pairs)
 
 
 def _keeps(box: Mailbox) -> bool:

@@ -28,7 +28,7 @@ from nki_dist.isa.effects import (
     moves,
     scan,
 )
-from nki_dist.isa.operands import Register, Tensor, read
+from nki_dist.isa.operands import FLAG, Register, Tensor, read
 from nki_dist.isa.spec import Spec, instruction
 from tests.isa.effects.cases import CASES
 from tests.isa.effects.verify import complaints, observed
@@ -63,6 +63,8 @@ def otherwise(spec: Spec) -> Iterator[tuple[str, Spec]]:
     for rule in rules(spec):
         yield f"unwritten={rule}", declaring(spec, effects=replace(effects, unwritten=rule))
     yield "partial", declaring(spec, effects=replace(effects, partial=not effects.partial))
+    if effects.partial:
+        yield "whole", declaring(spec, effects=replace(effects, whole=lambda i: True))
     for bits in bits_of(spec):
         yield f"bits={bits}", declaring(spec, effects=replace(effects, bits=bits))
     for state in (None, *State):
@@ -142,13 +144,21 @@ def made_up(data):
         ({"engines": "tensor", "effects": NOTHING, "chains": True}, "`accumulates` is for the ten"),
         ({"engines": "tensor", "effects": NOTHING, "accumulates": True}, "`chains` is for the ten"),
         ({"engines": "vector", "effects": SOMETHING}, "parameters it doesn't have: {'data'}"),
-        ({"engines": "vector", "effects": NOTHING, "other": read()}, "have: {'other'}"),
+        ({"engines": "vector", "effects": NOTHING, "other": read()}, "keyword argument 'other'"),
         ({"engines": "scalar", "effects": NOTHING, "table": "op"}, "have: {'op'}"),
     ],
 )
 def test_what_isnt_declared_cant_be_imported(declared: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)):
         instruction(**declared)(made_up)
+
+
+def test_what_must_be_given_comes_first() -> None:
+    def made_up(flag=FLAG.default(False), data=read()):
+        return locals()
+
+    with pytest.raises(TypeError, match="made_up: data follows parameters with defaults"):
+        instruction(engines="vector", effects=NOTHING)(made_up)
 
 
 @pytest.mark.parametrize("fact", ["unwritten", "partial", "bits", "state"])

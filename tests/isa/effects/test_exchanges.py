@@ -13,7 +13,15 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.isa.effects import CLEAN, EXCHANGED, OPTIMISTIC, Meets, State, elementwise, moves
 from nki_dist.isa.spec import Spec
-from tests.isa.effects.exchanging import MEETINGS, Meeting, Met, barrier, exchange, met
+from tests.isa.effects.exchanging import (
+    MEETINGS,
+    Meeting,
+    Met,
+    barrier,
+    between_cores,
+    exchange,
+    met,
+)
 from tests.isa.effects.figures import of_collectives, within_rank
 from tests.isa.effects.test_effects import declaring
 from tests.isa.effects.verify import latencies
@@ -89,6 +97,10 @@ def _meets(spec: Spec, meets: Meets, seen: list[Met]) -> Iterator[str]:
                 what = meets.time(i, core, 2, arch.get("trn2"))
                 if {*what.sends} != sent or {*what.receives} != sent:
                     yield f"core {core} meets {sent}; simulated: {what}"
+    for machines, waits in between_cores(spec.name):
+        for core in (0, 1):
+            if meets.waits(machines[core].i, core) is not waits:
+                yield f"waits({core}): {not waits}; all ranks' cores wait for each other: {waits}"
     yield from _channels(spec, meets, seen)
 
 
@@ -134,7 +146,7 @@ def otherwise(spec: Spec) -> Iterator[tuple[str, Spec]]:
         if state is not State.SUMS:  # only with operands that these haven't
             yield f"state={state}", declaring(spec, effects=replace(effects, state=state))
     yield "no meets", declaring(spec, meets=None)
-    for fact, value in _other_meets(meets):
+    for fact, value in _other_meets(spec, meets):
         yield f"meets.{fact}", declaring(spec, meets=replace(meets, **{fact: value}))
     for fact, value in (("table", spec.table), ("accumulates", spec.accumulates)):
         if value is not None:
@@ -143,11 +155,16 @@ def otherwise(spec: Spec) -> Iterator[tuple[str, Spec]]:
         yield "chains", declaring(spec, chains=not spec.chains)
 
 
-def _other_meets(meets: Meets) -> Iterator[tuple[str, Any]]:
+def _other_meets(spec: Spec, meets: Meets) -> Iterator[tuple[str, Any]]:
     for orders in (False, True) if meets.time is not None else (False,):
         yield "orders", lambda i, core, orders=orders: orders
     yield "orders", lambda i, core: core == 0
     yield "orders", lambda i, core: not meets.orders(i, core)
+    for waits in (False, True):
+        if {waits} != {found for _, found in between_cores(spec.name)}:
+            yield "waits", lambda i, core, waits=waits: waits
+    yield "waits", lambda i, core: core == 0
+    yield "waits", lambda i, core: not meets.waits(i, core)
     yield "channel", id
     yield "channel", lambda i: "core_barrier" if i.opcode == "sendrecv" else "sendrecv pipe_id 0"
     named = meets.figures.split()

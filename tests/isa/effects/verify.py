@@ -88,6 +88,8 @@ def complaints(spec: Spec, seen: list[Seen]) -> Iterator[str]:
     if spec.effects.partial != any(s.keeps for s in seen):
         yield f"partial={spec.effects.partial}; elements stay: {not spec.effects.partial}"
     for s in seen:
+        if s.keeps and not spec.effects.keeps(s.machine.i):
+            yield f"{s.machine.i.args} leaves elements; declared otherwise"
         states = set(spec.effects.states(s.machine.i))
         if states != s.state:
             yield f"{s.machine.i.args} touches {s.state}; declared: {states}"

@@ -1,0 +1,347 @@
+"""The options of nccom-test's guide: which mean something here, and what becomes of the others.
+
+What changes the result on a device but nothing here is refused, so that nobody takes a time for
+something it isn't. What only says how a device is driven (hosts, repetitions, logs) is ignored,
+with a note.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from typing import Any, Final
+
+from nki_dist import arch as architectures
+from nki_dist.arch.measured import measured
+from nki_dist.cli.nccom_test.plan import OPERATIONS, TYPES, Groups, Plan, placed
+from nki_dist.cli.shared.command import refused
+from nki_dist.collectives.algorithms import ALGORITHMS
+from nki_dist.collectives.choose import named
+from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
+from nki_dist.collectives.operations import Kind
+from nki_dist.errors import LaunchError
+from nki_dist.runtime.hosts import forced_algorithm
+from nki_dist.runtime.settings import LNC_VARIABLE, default_lnc
+from nki_dist.topology.topology import SYSTEMS, Topology, system
+
+CHECKS: Final = ("random", "all_ones")
+
+# (flags, how many arguments): accepted and without effect on simulated time.
+_WITHOUT_EFFECT: Final = (
+    (("-n", "--iters"), 1),
+    (("-w", "--warmup_iters"), 1),
+    (("-I", "--neff_iters"), 1),
+    (("-W", "--neff_warmup_iters"), 1),
+    (("--unique-buff",), 0),
+    (("--coalesced-cc-size-ratio",), 1),
+    (("-s", "--hosts"), "+"),
+    (("--hosts-file",), 1),
+    (("--mpi-log-dir",), 1),
+    (("-S", "--slurm-mode"), 0),
+    (("-u", "--slurm-vcpus-per-node"), 1),
+    (("--slurm-setup-script",), 1),
+    (("--slurm-job-id",), 1),
+    (("--slurm-use-head-node-neuron-bench",), 0),
+    (("--non-interactive",), 0),
+    (("--debug",), 0),
+    (("--vcpu-pin-mode",), 0),
+    (("--data-collector-port",), 1),
+    (("--data-collector-host",), 1),
+)
+
+_LAYOUT: Final = (
+    "says how a tensor lies in SBUF, which no simulated time depends on: --sb2sb has the price of "
+    "all bytes"
+)
+# (flag, whether it has a value, why not)
+_REFUSED: Final = (
+    ("--input-shape", True, _LAYOUT),
+    ("--output-shape", True, _LAYOUT),
+    ("--cc-dim", True, _LAYOUT),
+    (
+        "--shared-output-buff",
+        False,
+        "two ranks with one buffer: HBM belongs to one rank here, and no figure says what it saves",
+    ),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """All options of the guide, and ours."""
+    add = parser.add_argument
+    add("operation", metavar="OPERATION", nargs="?", help=", ".join(OPERATIONS))
+    add("-r", "--nworkers", type=int, required=True, metavar="N", help="ranks")
+    add("-N", "--nnodes", type=int, metavar="N", help="instances; as many as needed by default")
+    sizes = parser.add_argument_group("sizes, in bytes or as 2KB, 32M, 1GB")
+    sizes.add_argument("-b", "--minbytes", default="32M", metavar="B", help="first (32M)")
+    sizes.add_argument("-e", "--maxbytes", default="32M", metavar="B", help="last (32M)")
+    sizes.add_argument("-i", "--stepbytes", metavar="B", help="added each time; (e - b) / 10")
+    sizes.add_argument("-f", "--stepfactor", metavar="F", help="or multiplied with each time")
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "-d", "--datatype", choices=TYPES, default="uint8", help="of the elements (uint8)"
+    )
+    data.add_argument(
+        "-c",
+        "--check",
+        nargs="?",
+        const="random",
+        metavar="|".join(CHECKS),
+        help="run the operation with real data on all ranks and compare it with NumPy",
+    )
+    data.add_argument("--seed", type=int, default=0, help="of random data (0)")
+    data.add_argument(
+        "--check-limit",
+        default="1GB",
+        metavar="B",
+        help="sizes whose inputs and outputs take more on all ranks aren't checked (1GB); ours",
+    )
+    data.add_argument(
+        "--variable-size-op-metadata", metavar="JSON", help="counts of alltoallv and all_gatherv"
+    )
+    data.add_argument("--sb2sb", action="store_true", help="tensors in SBUF; priced as in HBM")
+    data.add_argument("--streams-json", metavar="JSON", help="file of collectives on streams")
+    where = parser.add_argument_group("where")
+    where.add_argument("--platform", choices=SYSTEMS, help="ours; NEURON_PLATFORM_TARGET_OVERRIDE")
+    where.add_argument("--lnc", type=int, metavar="L", help="cores per rank; ours; NEURON_LOGICAL_"
+                       "NC_CONFIG, else the platform's")  # fmt: skip
+    where.add_argument(
+        "--algorithm", metavar="NAME", help=f"ours; one of {', '.join(a.name for a in ALGORITHMS)}"
+    )
+    where.add_argument("--data-parallel-dimension", type=int, metavar="N", help="ranks per group")
+    where.add_argument("--custom-replica-groups", metavar="JSON", help="file of the groups")
+    where.add_argument("--custom-src-target-pairs", metavar="JSON", help="file of permute's pairs")
+    output = parser.add_argument_group("output")
+    output.add_argument("--report-to-json-file", metavar="FILE", help="write the results there")
+    output.add_argument(
+        "-t", "--stats", nargs="+", default=["avg"], metavar="STAT", help="avg, p50, p99, ..."
+    )
+    output.add_argument("--show-algorithm", action="store_true", help="add a column")
+    output.add_argument("--show-input-output-size", action="store_true", help="add two columns")
+    output.add_argument(
+        "--bandwidth-unit",
+        choices=("GiB", "GB"),
+        default="GiB",
+        help="what GB/s means: 2^30 bytes as the guide says (GiB), or 10^9; ours",
+    )
+    _add_others(parser)
+
+
+def _add_others(parser: argparse.ArgumentParser) -> None:
+    """What the help needn't list; the page does."""
+    hidden = argparse.SUPPRESS
+    for flags, count in _WITHOUT_EFFECT:
+        if count == 0:
+            parser.add_argument(*flags, action="store_true", help=hidden)
+        else:
+            parser.add_argument(*flags, nargs="+" if count == "+" else None, help=hidden)
+    for flag, valued, _ in _REFUSED:
+        if valued:
+            parser.add_argument(flag, help=hidden)
+        else:
+            parser.add_argument(flag, action="store_true", help=hidden)
+
+
+def settle(arguments: argparse.Namespace) -> None:
+    """Sort out values that may stand before OPERATION, and refuse what can't be simulated.
+
+    The guide writes `--check allg`: the operation, not a kind of check.
+
+    Raises:
+        LaunchError: an option isn't simulated or has a wrong value, or there is no operation.
+    """
+    if arguments.operation is None and arguments.check in OPERATIONS:
+        arguments.operation, arguments.check = arguments.check, "random"
+    for name in ("stats", "hosts"):
+        values = getattr(arguments, name)
+        if arguments.operation is None and values and values[-1] in OPERATIONS:
+            arguments.operation = values.pop()
+    if arguments.operation not in OPERATIONS:
+        got = "no operation" if arguments.operation is None else repr(arguments.operation)
+        raise refused(f"nccom-test: {got}; allowed: {', '.join(OPERATIONS)}")
+    for flag, _, why in _REFUSED:
+        if _given(arguments, flag):
+            raise refused(f"{flag}: {why}; leave it out")
+    if arguments.sb2sb and arguments.check is not None:
+        raise refused(
+            "--sb2sb with --check; results are checked with tensors in HBM: leave one out"
+        )
+    if arguments.check not in (None, *CHECKS):
+        raise refused(f"--check {arguments.check}; allowed: {', '.join(CHECKS)}")
+    for stat in arguments.stats:
+        if not re.fullmatch(r"avg|p(\d\d?|100)", stat):
+            raise refused(f"--stats {stat}; allowed: avg, p0 to p100")
+    for flag, value in (("-r", arguments.nworkers), ("-N", arguments.nnodes)):
+        if value is not None and value < 1:
+            raise refused(f"{flag} {value}; must be positive")
+
+
+def without_effect(arguments: argparse.Namespace) -> list[str]:
+    """The options that were given and change nothing here."""
+    return [flags[-1] for flags, _ in _WITHOUT_EFFECT if _given(arguments, flags[-1])]
+
+
+def _given(arguments: argparse.Namespace, flag: str) -> bool:
+    value = getattr(arguments, flag.lstrip("-").replace("-", "_"))
+    return value is not None and value is not False
+
+
+# ---- a plan of them -----------------------------------------------------------------------------
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """What is to be measured.
+
+    Raises:
+        LaunchError: the platform hasn't these ranks, or options don't fit each other.
+    """
+    workers = arguments.nworkers
+    topology = _platform(arguments)
+    nodes = arguments.nnodes or -(-workers // topology.ranks_per_instance)
+    if nodes > 1 and topology.arch.instance == "inf2":
+        raise refused(
+            f"-r {workers} on {nodes} instances of inf2; nccom-test allows one instance of it, "
+            f"which has {topology.ranks_per_instance} ranks"
+        )
+    topology, members = placed(topology, workers, nodes)
+    groups, pairs = _groups(arguments), _pairs(arguments)
+    operation = OPERATIONS[arguments.operation]
+    algorithm = _algorithm(arguments)
+    if arguments.variable_size_op_metadata and not operation.variable:
+        raise refused(
+            f"--variable-size-op-metadata with {arguments.operation}; it is for alltoallv and "
+            "all_gatherv"
+        )
+    return Plan(
+        arguments.operation,
+        arguments.datatype,
+        topology,
+        members,
+        tuple(tuple(members[worker] for worker in group) for group in groups),
+        tuple((members[a], members[b]) for a, b in pairs),
+        algorithm,
+    )
+
+
+def instance_of(arguments: argparse.Namespace) -> int:
+    """How many ranks an instance of the platform has."""
+    return _platform(arguments).ranks_per_instance
+
+
+def _platform(arguments: argparse.Namespace) -> Topology:
+    """A rank on the platform, which says how many there are on an instance."""
+    lnc = arguments.lnc
+    if arguments.platform:
+        one = system(arguments.platform, 1, lnc)
+    else:
+        arch = architectures.from_environment()
+        one = Topology(arch, 1, arch.default_lnc if lnc is None else lnc)
+    if lnc is None and os.environ.get(LNC_VARIABLE):
+        one = Topology(one.arch, 1, default_lnc(one.arch.max_lnc))
+    return Topology(measured(one.arch), 1, one.lnc)
+
+
+def _algorithm(arguments: argparse.Namespace) -> str:
+    """The algorithm of all groups: the option's, else the environment's, else ""."""
+    operation = OPERATIONS[arguments.operation]
+    by_algorithm = CARRIED_OUT[operation.opcode].kind is Kind.ALGORITHM
+    if not arguments.algorithm:
+        return forced_algorithm() if by_algorithm else ""
+    name = "hierarchical" if arguments.algorithm == "hier" else str(arguments.algorithm)
+    try:
+        named(name)
+    except LaunchError:
+        allowed = ", ".join(a.name for a in ALGORITHMS)
+        raise refused(f"--algorithm {name}; allowed: {allowed}") from None
+    if not by_algorithm:
+        raise refused(
+            f"--algorithm {name} with {arguments.operation}, whose ranks send to each other "
+            "directly; it is for all_reduce, all_gather and reduce_scatter"
+        )
+    return name
+
+
+def _groups(arguments: argparse.Namespace) -> Groups:
+    """Groups of worker numbers."""
+    workers, part = arguments.nworkers, arguments.data_parallel_dimension
+    paired = OPERATIONS[arguments.operation].paired
+    if (part is not None or arguments.custom_replica_groups) and paired:
+        raise refused(
+            f"{arguments.operation} has no groups; say its pairs with --custom-src-target-pairs"
+        )
+    if part is not None and arguments.custom_replica_groups:
+        raise refused("give --data-parallel-dimension or --custom-replica-groups, not both")
+    if part is not None:
+        if part < 1 or workers % part:
+            raise refused(f"--data-parallel-dimension {part}; must divide the {workers} ranks")
+        count = workers // part
+        return tuple(tuple(range(first, workers, count)) for first in range(count))
+    if not arguments.custom_replica_groups:
+        return (tuple(range(workers)),)
+    file = arguments.custom_replica_groups
+    groups = _lists(file, "replica_groups", "--custom-replica-groups")
+    members = [rank for group in groups for rank in group]
+    sizes = {len(group) for group in groups}
+    if sorted(members) != list(range(workers)) or len(sizes) > 1:
+        raise refused(
+            f"--custom-replica-groups {file}: {groups}; must be groups of equal size that have "
+            f"each of the ranks 0 to {workers - 1} once"
+        )
+    return groups
+
+
+def _pairs(arguments: argparse.Namespace) -> Groups:
+    """(source, target) worker numbers: a ring, unless a file says more."""
+    workers, file = arguments.nworkers, arguments.custom_src_target_pairs
+    if file is not None and arguments.operation != "permute":
+        raise refused(f"--custom-src-target-pairs with {arguments.operation}; it is for permute")
+    if not OPERATIONS[arguments.operation].paired:
+        return ()
+    if file is None:
+        return tuple((rank, (rank + 1) % workers) for rank in range(workers))
+    pairs = _lists(file, "src_target_pairs", "--custom-src-target-pairs")
+    sources, targets = ([pair[side] for pair in pairs if len(pair) == 2] for side in (0, 1))
+    good = len(sources) == len(pairs) and all(
+        len(set(side)) == len(side) and min(side) >= 0 and max(side) < workers
+        for side in (sources, targets)
+    )
+    if not good:
+        raise refused(
+            f"--custom-src-target-pairs {file}: {pairs}; must be pairs of the ranks 0 to "
+            f"{workers - 1}, each at most once a source and at most once a target"
+        )
+    return pairs
+
+
+def _lists(file: str, key: str, flag: str) -> Groups:
+    """The one list of lists of ints that a file has under `key`, inside another list."""
+    found = read_json(file, flag)
+    outer = found.get(key) if isinstance(found, dict) else None
+    lists = outer[0] if isinstance(outer, list) and len(outer) == 1 else None
+    if not (isinstance(lists, list) and lists and all(_ints(part) for part in lists)):
+        raise refused(
+            f'{flag} {file}: must be {{"{key}": [[[0, 1], [2, 3]]]}}: one list of lists of ranks'
+        )
+    return tuple(tuple(part) for part in lists)
+
+
+def _ints(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(n) is int for n in value)
+
+
+def read_json(file: str, flag: str) -> Any:
+    """What a file of the user's holds.
+
+    Raises:
+        LaunchError: it can't be read, or isn't JSON.
+    """
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return json.load(opened)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except ValueError as error:
+        reason = f"not JSON: {error}"
+    raise refused(f"{flag} {file}: {reason}")

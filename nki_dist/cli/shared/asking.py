@@ -1,0 +1,178 @@
+"""What `nki-dist record` and `nki-dist drift` share: which launches, and how answers are shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from nki_dist.cli import run as program
+from nki_dist.cli.check import printing_to_stderr
+from nki_dist.cli.shared.command import refused
+from nki_dist.cli.shared.files import check_writable, writing
+from nki_dist.errors import NkiError
+from nki_dist.insight.record import Record
+from nki_dist.launcher.asked import Asker
+from nki_dist.launcher.session import session
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that choose launches and how answers are shown, and those of a program."""
+    parser.add_argument("--kernel", metavar="NAME", help="only launches of this kernel")
+    parser.add_argument(
+        "--launch",
+        default="1",
+        metavar="N",
+        help="which launch of each kernel, from 1 on, or all (default 1)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the answers as JSON")
+    parser.add_argument("--html", metavar="FILE", help="also write the answers as a page")
+    program.add_options(parser)
+
+
+def asked(
+    arguments: argparse.Namespace,
+    ask: Callable[[Record], Sequence[Any]],
+    data: Callable[[Sequence[Any]], dict[str, Any]],
+    page: Callable[[Sequence[Any]], str] | None = None,
+) -> int:
+    """Run the program, ask its launches, show the answers; a failing SystemExit goes through.
+
+    Args:
+        ask: gives answers that can be printed.
+        data: the answers to one launch as JSON.
+        page: the answers to one launch as HTML, by default their texts.
+
+    Returns:
+        The program's exit status; 1 if no launch could be asked.
+
+    Raises:
+        LaunchError: wrong options.
+    """
+    check_writable("--html", arguments.html)
+    if unread := program.unreadable(arguments):
+        return unread
+    asker = Asker(ask, arguments.kernel, number_of(arguments.launch))
+    session().observer = asker
+    status = 1
+    try:
+        with printing_to_stderr() if arguments.json else nullcontext():
+            status = program.run(arguments)
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise
+        status = 0  # a program may say so, too; whether answers are good is told afterwards
+    finally:  # launches before an error or sys.exit() are of interest, too
+        session().observer = None
+        _show(asker, arguments, data, page)
+    answered = [a for _, _, a in asker.answers if not isinstance(a, NkiError)]
+    return status or (0 if answered else 1)
+
+
+def number_of(text: str) -> int | None:
+    """Which launch `--launch` means; None for all.
+
+    Raises:
+        LaunchError: none.
+    """
+    if text == "all":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise refused(f"--launch {text}; must be a positive number, or all")
+    return int(text)
+
+
+def _show(
+    asker: Asker,
+    arguments: argparse.Namespace,
+    data: Callable[[Sequence[Any]], dict[str, Any]],
+    page: Callable[[Sequence[Any]], str] | None,
+) -> None:
+    if arguments.html is not None:
+        for name, text in _pages(asker, arguments, page):
+            with writing("--html", name):
+                Path(name).write_text(text, encoding="utf-8")
+    if arguments.json:
+        found = [
+            {"kernel": kernel, "launch": number, **_data(answers, data)}
+            for kernel, number, answers in asker.answers
+        ]
+        print(json.dumps(found, indent=1))
+        return
+    for kernel, number, answers in asker.answers:
+        print(f"\n==== {kernel}, launch {number} of its kind")
+        shown = [answers] if isinstance(answers, NkiError) else answers
+        for answer in shown:
+            print(answer)
+    if not asker.answers:
+        print(f"\n{_nothing(asker)}")
+
+
+def _nothing(asker: Asker) -> str:
+    if not asker.launches:
+        return "no kernel was launched"
+    names = ", ".join(f"{name} ({count})" for name, count in asker.launches.items())
+    return f"no launch was asked; the program launched {names}"
+
+
+def _data(answers: Any, data: Callable[[Sequence[Any]], dict[str, Any]]) -> dict[str, Any]:
+    return {"error": answers.to_dict()} if isinstance(answers, NkiError) else data(answers)
+
+
+def _pages(
+    asker: Asker,
+    arguments: argparse.Namespace,
+    page: Callable[[Sequence[Any]], str] | None,
+) -> Iterator[tuple[str, str]]:
+    """Files and what they hold: answers as texts, or what `page` makes of them. Of several launches
+    that is FILE-1, FILE-2, ..., to which FILE leads."""
+    pages = [page is not None and not isinstance(a, NkiError) for *_, a in asker.answers]
+    first = Path(arguments.html)
+    if page is not None and pages == [True]:
+        yield str(first), page(asker.answers[0][2])
+        return
+    parts = []
+    for n, (kernel, number, answers) in enumerate(asker.answers, 1):
+        parts.append(f"<h2>{escape(kernel)}, launch {number} of its kind</h2>")
+        if page is not None and pages[n - 1]:
+            name = first.with_name(f"{first.stem}-{n}{first.suffix}")
+            parts.append(f'<p><a href="{quote(name.name)}">what it read and wrote</a></p>')
+            yield str(name), page(answers)
+        shown = [answers] if isinstance(answers, NkiError) else answers
+        parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
+    if not parts:
+        parts.append(f"<p>{escape(_nothing(asker))}</p>")
+    title = escape(arguments.program)
+    head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
+    yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; what isn't finite becomes its name."""
+    if isinstance(value, np.ndarray):
+        return [plain(v) for v in value.reshape(-1)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    try:
+        return plain(float(value))  # the narrow types of ml_dtypes
+    except (TypeError, ValueError):
+        return str(value)
+
+
+__all__ = ["add_options", "asked", "number_of", "plain"]

@@ -1,0 +1,167 @@
+"""What `nki-dist rank` and `nki-dist calibrate` start for each program, in a process of its own.
+
+    python -m nki_dist.cli.shared.timed REPORT [--launches DIR] [options of run] PROGRAM ...
+
+The program is looked at as by `nki-dist check`; REPORT gets its simulated time, what is wrong with
+it, and the files it read (with their contents' digests), as JSON. With --launches, DIR also gets
+every kernel it launched, to be timed again under other figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import nki_dist
+from nki_dist.cli import check, profile
+from nki_dist.cli import run as program
+from nki_dist.errors import LaunchError, NkiError
+from nki_dist.launcher.tally import Seen, TimingChecker
+
+PACKAGE: Final = os.path.dirname(os.path.abspath(nki_dist.__file__))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Look at a program, and write the report."""
+    parser = argparse.ArgumentParser("nki_dist.cli.shared.timed")
+    parser.add_argument("report")
+    parser.add_argument("--launches", metavar="DIR")
+    program.add_options(parser)
+    parser.set_defaults(command="rank")
+    arguments = parser.parse_args(argv)
+    report = Path(arguments.report)
+    opened = _Opened()
+    sys.addaudithook(opened)
+    found = _look(arguments)
+    opened.over = True
+    found["files"] = digests([*opened.names, *_sources()], {report.resolve()})
+    report.write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+def _look(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Times and mistakes of a program."""
+    checker = TimingChecker()
+    if not arguments.module and profile._is_compiled(arguments.program):
+        try:
+            return {"kernels": [_time(profile._of_file(arguments.program), 1)], "diagnostics": []}
+        except NkiError as error:
+            return {"kernels": [], "diagnostics": [error.to_dict()]}
+    status, ended = check.look_at(arguments, checker)
+    if status:
+        return _refused(f"can't read {arguments.program}")
+    looked = check.report_of(arguments.program, checker, ended)
+    diagnostics = [d for kernel in looked["kernels"] for d in kernel["diagnostics"]]
+    wrong = [d for d in diagnostics if d["severity"] == "error"]
+    if looked["exception"] is not None:
+        wrong.append(looked["exception"])
+    launches = checker.tally.launches()
+    if not wrong and checker.untimed:
+        wrong.append(_untimed(checker).to_dict())
+    if not wrong and not launches:
+        return _refused("the program launched no kernel")
+    if arguments.launches:
+        _save(launches, Path(arguments.launches))
+    kernels = [] if wrong else [_time(seen.profile(), seen.count) for seen in launches]
+    return {"kernels": kernels, "diagnostics": wrong}
+
+
+def _refused(message: str) -> dict[str, Any]:
+    refusal = LaunchError(message, code="rank-program")
+    return {"kernels": [], "diagnostics": [refusal.to_dict()]}
+
+
+def _untimed(checker: TimingChecker) -> LaunchError:
+    return LaunchError(
+        f"how long {', '.join(checker.untimed)} takes depends on results of other kernels, which "
+        "weren't computed; time a program that passes it the array",
+        code="spec-contents",
+    )
+
+
+def _time(p: Any, count: int) -> dict[str, Any]:
+    """Of one kernel; `launches` of them took as long each."""
+    return {
+        "kernel": p.kernel,
+        "platform": p.platform,
+        "cores": p.cores,
+        "launches": count,
+        "device_us": p.device_us,
+        "low_us": p.low_us,
+        "high_us": p.high_us,
+    }
+
+
+def _save(launches: Sequence[Seen], folder: Path) -> None:
+    """Kernels as files, and what else their time depends on."""
+    index = []
+    for n, seen in enumerate(launches):
+        seen.compiled.save(folder / f"{n}.nki-dist")
+        index.append(
+            {
+                "platform": seen.topology.arch.instance,
+                "ranks": seen.topology.ranks,
+                "lnc": seen.topology.lnc,
+                "algorithm": seen.algorithm,
+                "trips": seen.trips,
+                "count": seen.count,
+            }
+        )
+    (folder / "launches.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+# ---- what the result depends on -----------------------------------------------------------------
+
+
+class _Opened:
+    """An audit hook that keeps the names of files opened for reading."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.over = False
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" or self.over:
+            return
+        name, mode, _ = arguments
+        if isinstance(name, bytes):
+            name = name.decode(errors="surrogateescape")
+        if not isinstance(name, str) or (isinstance(mode, str) and set(mode) & {"w", "a", "x"}):
+            return
+        self.names[name] = None
+
+
+def _sources() -> list[str]:
+    """Of modules; Python may have read their compiled form instead."""
+    modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
+    files = (getattr(m, "__file__", None) for m in modules)
+    return [name for name in files if isinstance(name, str)]
+
+
+def digests(names: Sequence[str], other: set[Path]) -> dict[str, str]:
+    """SHA-256 of files' contents by absolute path; what is installed counts by its version."""
+    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(PACKAGE)]
+    system = [Path(p) for p in ("/proc", "/sys", "/dev", "/etc", "/usr")]
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            path = Path(name).resolve()
+            if path in other or "__pycache__" in path.parts or not path.is_file():
+                continue
+            if any(path.is_relative_to(folder) for folder in (*installed, *system)):
+                continue
+            found[str(path)] = sha256(path.read_bytes()).hexdigest()
+        except (OSError, ValueError):  # gone, or never a file's name
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""Several launches with one order: what processes of this machine carry out without asking again.
+
+Between two launches all processes meet, by messages through their rings: a launch begins when the
+one before has ended everywhere. Nobody judges here what goes wrong. A row that fails, or in which
+nobody goes on, is given up, and who has ordered it carries out what isn't done launch by launch.
+So only such launches go in a row that can be carried out twice: they write nothing but new tensors.
+
+Also not in a row: what isn't known to all processes yet, what the launcher has to copy or fill
+before, and what sends values between cores, whose memory is used again when a launch begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from nki_dist.core_actor.job import Job, MessageMemory
+from nki_dist.core_actor.joined import Joined
+from nki_dist.core_actor.lost import LOST
+from nki_dist.core_actor.orders import Answer, Following, Order, Status
+from nki_dist.core_actor.roll_call import RollCall
+from nki_dist.core_actor.world_actors import WorldActors
+from nki_dist.hbm.arena import ArenaHandle
+from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.runtime.hosts import Launch, LaunchResult
+
+MOST_PROCESSES: Final = 4  # that meet: each sends a message to each
+LOOK_EVERY: Final = 0.3  # seconds, once nobody has answered for so long
+
+
+class RowHost:
+    """The part of `RayHost` that carries out rows."""
+
+    _abandon: Callable[[], None]
+    _actors: WorldActors
+    _arenas: Mapping[int, ArenaHandle]  # of the last launch
+    _has: list[set[int]]
+    _known: list[set[Any]]
+    _launches: Iterator[int]
+    _layouts: Layouts
+    _joined: Joined
+    _mapped: list[Hashable]
+    _messages: MessageMemory
+    _stopping: bool
+    _packs: Sequence[Sequence[Any]]
+    _transport: str
+    _unfinished: set[int]
+    check: Callable[[], None]
+
+    def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
+        """What is left of the first of these, as many as were carried out everywhere."""
+        self._stopping = False
+        jobs = list(self._suitable(launches))
+        if len(jobs) < 2:
+            return []
+        with self._joined.used(self._abandon):
+            answers = self._ordered(jobs)
+        found = []
+        for n, job in enumerate(jobs):
+            mine = [(a, *a.then)[n] for a in answers if n <= len(a.then)]
+            if len(mine) < len(self._packs) or any(map(_failed, mine)):
+                break
+            for answer in mine:
+                for printed in answer.printed:
+                    job.launch.printer(*printed)
+            found.append(LaunchResult(job.layout, [], [r for a in mine for r in a.reports]))
+        return found
+
+    def _suitable(self, launches: Sequence[Launch]) -> Iterator[Job]:
+        """The first of these, as far as all processes can do without the launcher."""
+        count = len(self._packs)
+        by_post = self._transport != "messages" and len(self._actors.where) == count
+        if not by_post or count > MOST_PROCESSES or self._unfinished:
+            return
+        for launch in launches:
+            compiled = launch.compiled.as_run
+            layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
+            job = Job(-1, launch, layout, self._arenas)
+            if not self._plain(layout) or not all(self._ready(n, job) for n in range(count)):
+                return
+            yield replace(job, number=next(self._launches))
+
+    def _plain(self, layout: Layout) -> bool:
+        travel = any(role in ("input", "common") for role, _ in layout.offsets)
+        return not travel and not layout.unwritten and not layout.poisoned
+
+    def _ready(self, n: int, job: Job) -> bool:
+        """Whether a process needs nothing but the name of a launch."""
+        arena = job.arenas.get(self._packs[n][0].rank)
+        regions = {number for _, (number, _) in job.launch.places}
+        mapped = arena is not None and self._mapped[n] == arena.generation
+        room = arena is not None and job.layout.stack_bytes <= arena.stride
+        return mapped and room and job.key in self._known[n] and regions <= self._has[n]
+
+    def _ordered(self, jobs: Sequence[Job]) -> list[Answer]:
+        first, *others = jobs
+        then = tuple([Following(j.number, j.key, j.launch.places) for j in others])
+        order = Order(first.number, first.key, None, None, first.launch.places, then=then)
+        calls = self._actors.calls
+        answers: dict[int, Answer] = {}
+        self._unfinished = set(range(len(self._packs)))
+        for n in range(len(self._packs)):
+            calls.order(n, order, self._actors.where[n])
+        stall = _Stall(RollCall(self._actors.actors))
+        try:
+            while missing := self._unfinished:
+                self.check()
+                for n, answer in calls.answers(set(missing), first.number, LOOK_EVERY):
+                    if isinstance(answer, Exception):
+                        if not isinstance(answer, LOST):
+                            raise answer
+                        self._cancel(jobs)
+                        return []  # the next launch finds out who is lost
+                    self._unfinished.discard(n)
+                    self._messages.note(n, answer.message_memory, answer.lends_stacks)
+                    answers[n] = answer
+                if self._unfinished and (any(map(_ended, answers.values())) or stall.seen()):
+                    self._cancel(jobs)
+                    return []  # the next launch waits for them
+        except BaseException:
+            self._cancel(jobs)
+            raise
+        return list(answers.values())
+
+    def _cancel(self, jobs: Sequence[Job]) -> None:
+        for n, job in itertools.product(self._unfinished, jobs):
+            if (actor := self._actors.actors[n]) is not None:
+                actor.cancel.remote(job.number)
+
+
+class _Stall:
+    """Whether nobody goes on, from two looks that are equal."""
+
+    def __init__(self, roll: RollCall) -> None:
+        self._roll = roll
+        self._before: list[Status] | None = None
+        self._began = time.monotonic()
+
+    def seen(self) -> bool:
+        if time.monotonic() - self._began < LOOK_EVERY:
+            return False
+        statuses = self._roll.look(LOOK_EVERY)
+        before, self._before = self._before, statuses
+        return statuses is not None and statuses == before and all(map(_rests, statuses))
+
+
+def _rests(status: Status) -> bool:
+    return status.state in ("parked", "done")
+
+
+def _failed(answer: Answer) -> bool:
+    return answer.error is not None or answer.cancelled or answer.unknown_program
+
+
+def _ended(answer: Answer) -> bool:
+    """Whether it ended before the last launch of the row."""
+    return any(map(_failed, (answer, *answer.then)))

@@ -1,0 +1,124 @@
+"""The memory of a world's tensors that stay in HBM, on all of its nodes.
+
+It outlives launches that fail and processes that die, and is lost with a node of the world, or with
+its Ray session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+
+from nki_dist.core_actor.lifeline import Patience
+from nki_dist.core_actor.nodes import on_node
+from nki_dist.core_actor.world_stacks import node_answer
+from nki_dist.hbm.arena import ArenaHandle
+from nki_dist.hbm.contents import Fill, Place, bits, fill, read, write
+from nki_dist.hbm.layout import Given
+from nki_dist.hbm.node_regions import NodeRegions, RegionAgent
+from nki_dist.hbm.nodes import here
+
+
+class WorldRegions:
+    """See the module's docstring.
+
+    Args:
+        groups: for each node the ranks that share an object.
+        world: its name.
+        options: Ray's, of agents on other nodes.
+
+    Attributes:
+        handles: by region's number and rank, where it is.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Sequence[Sequence[int]]],
+        world: str,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
+        self._mine: NodeRegions | None = None
+        self._agents: dict[str, Any] = {}
+        self.handles: dict[int, dict[int, ArenaHandle]] = {}
+        for node, ranks in groups.items():
+            if node == here():
+                self._mine = NodeRegions(ranks)
+            else:
+                there = {**options, **on_node(node)}
+                self._agents[node] = RegionAgent.options(**there).remote(ranks, world)  # type: ignore[attr-defined]
+
+    def hold(self, number: int, nbytes: int, patience: Patience) -> None:
+        """Make a region of every rank.
+
+        Raises:
+            OutOfMemoryError: an object store is too small; nothing of the region is left.
+            CoreLostError: a node is gone, or doesn't answer in time.
+        """
+        away = {node: a.hold.remote(number, nbytes) for node, a in self._agents.items()}
+        try:
+            handles = [] if self._mine is None else self._mine.hold(number, nbytes)
+            for made in self._answers(away, patience).values():
+                handles += made
+        except BaseException:
+            self.drop([number])
+            raise
+        self.handles[number] = {rank: handle for handle in handles for rank in handle.ranks}
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Let go of regions, which processes that have them mapped must have done."""
+        for number in numbers:
+            self.handles.pop(number, None)
+        if self._mine is not None:
+            self._mine.drop(numbers)
+        for agent in self._agents.values():
+            agent.drop.remote(numbers)
+
+    def write(self, place: Place, values: Sequence[Given], patience: Patience) -> None:
+        """Copy a tensor in, by rank. One array that several ranks get travels once."""
+        away = {}
+        for node, agent in self._agents.items():
+            raw: dict[int, np.ndarray] = {}
+            for rank in self._ranks[node]:
+                same = next((r for r in raw if values[r] is values[rank]), None)
+                raw[rank] = bits(values[rank]) if same is None else raw[same]
+            away[node] = agent.write.remote(place, raw)
+        if self._mine is not None:
+            write(self._mine, place, {r: values[r] for r in self._mine.ranks})
+        self._answers(away, patience)
+
+    def read(self, place: Place, nbytes: int, patience: Patience) -> list[np.ndarray]:
+        """Copies of a tensor's bits, by rank."""
+        away = {node: agent.read.remote(place, nbytes) for node, agent in self._agents.items()}
+        found: dict[int, np.ndarray] = {}
+        if self._mine is not None:
+            mine = self._mine.ranks
+            found = dict(zip(mine, read(self._mine, place, nbytes, mine)))
+        for node, parts in self._answers(away, patience).items():
+            found |= zip(self._ranks[node], parts)
+        return [found[rank] for rank in sorted(found)]
+
+    def fill(self, fills: Sequence[Fill], patience: Patience) -> None:
+        """Poison tensors that nobody has written."""
+        away = {node: agent.fill.remote(fills) for node, agent in self._agents.items()}
+        if self._mine is not None:
+            fill(self._mine, fills, self._mine.ranks)
+        self._answers(away, patience)
+
+    def close(self) -> None:
+        """Let go of everything and end the agents. Idempotent."""
+        if self._mine is not None:
+            self._mine.drop(list(self.handles))
+        if ray.is_initialized():
+            for agent in self._agents.values():
+                ray.kill(agent)
+        self._agents, self.handles = {}, {}
+
+    def _answers(self, futures: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
+        return {
+            node: node_answer(node, self._ranks[node], future, patience)
+            for node, future in futures.items()
+        }

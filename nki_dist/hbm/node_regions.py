@@ -1,0 +1,85 @@
+"""Memory of the tensors that stay in HBM, on one Ray node: made, written, read and dropped there.
+
+As of the stacks of launches (`stacks`), each node that simulates ranks has one `NodeRegions`: in
+the launcher's process for its own node, in a `RegionAgent` on every other. A region is an arena
+(`arena`) for each group of ranks that shares one; values cross between nodes as bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import ray
+
+from nki_dist.hbm.actor_repr import ActorRepr
+from nki_dist.hbm.arena import Arena, ArenaHandle
+from nki_dist.hbm.contents import Fill, Place, fill, read, write
+from nki_dist.ranges import named
+
+
+class NodeRegions:
+    """See the module's docstring.
+
+    Args:
+        groups: ranks whose memory lies in one object.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self._groups = [tuple(ranks) for ranks in groups]
+        self._group_of = {r: n for n, ranks in enumerate(groups) for r in ranks}
+        self._arenas: dict[int, list[Arena]] = {}
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(self._group_of)
+
+    def hold(self, number: int, nbytes: int) -> list[ArenaHandle]:
+        """Make a region.
+
+        Raises:
+            OutOfMemoryError: the node's object store can't hold it.
+        """
+        made = [Arena(ranks) for ranks in self._groups]
+        for arena in made:
+            arena.ensure(nbytes)
+        self._arenas[number] = made
+        return [arena.handle(None) for arena in made]
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Let go of regions."""
+        for number in numbers:
+            for arena in self._arenas.pop(number, ()):
+                arena.close()
+
+    def memory(self, rank: int, number: int) -> np.ndarray:
+        """The bytes of a rank's region."""
+        return self._arenas[number][self._group_of[rank]].memory(rank)
+
+
+@ray.remote(num_cpus=0)
+class RegionAgent:
+    """`NodeRegions` of another node, for a world of that name."""
+
+    def __init__(self, groups: Sequence[Sequence[int]], world: str = "") -> None:
+        self._regions = NodeRegions(groups)
+        self._world = world
+
+    __repr__ = ActorRepr(
+        lambda self: f"RegionAgent({named(self._regions.ranks)} of world {self._world})"
+    )
+
+    def hold(self, number: int, nbytes: int) -> list[ArenaHandle]:
+        return self._regions.hold(number, nbytes)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        self._regions.drop(numbers)
+
+    def write(self, place: Place, values: Mapping[int, np.ndarray]) -> None:
+        write(self._regions, place, values)
+
+    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
+        return read(self._regions, place, nbytes, self._regions.ranks)
+
+    def fill(self, fills: Sequence[Fill]) -> None:
+        fill(self._regions, fills, self._regions.ranks)

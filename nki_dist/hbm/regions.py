@@ -1,0 +1,136 @@
+"""Where tensors that stay in HBM lie: blocks of regions, the same for every rank of a world.
+
+A region is memory of every rank, made and dropped by the host. Blocks are taken from the smallest
+region that has room, from its beginning on, so a program that goes on in rounds finds the same
+places in every round, and what was bound to them is used again.
+
+Blocks may be collected in any thread, so one only notes its place in a queue then, and the next
+`take` or `empty` puts it back. Else not thread-safe: whoever launches calls it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final
+
+from nki_dist.ops.alignment import padded
+
+LEAST: Final = 64 << 10  # bytes of a region
+LARGEST: Final = 16 << 20  # bytes of all ranks up to which a region gets more than was asked for
+KEPT: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
+
+
+class Block:
+    """Memory of one tensor, in every rank; it goes back when the last who has it lets go.
+
+    Attributes:
+        place: the region's number, and bytes from its beginning.
+        nbytes: of the tensor.
+    """
+
+    def __init__(self, place: tuple[int, int], nbytes: int, back: deque[Any]) -> None:
+        self.place, self.nbytes = place, nbytes
+        self._back = back
+
+    def __del__(self) -> None:
+        self._back.append((self.place, padded(self.nbytes)))
+
+
+class _Region:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.free = [(0, nbytes)]  # start and end of what nobody has, in order
+
+    def take(self, need: int) -> int | None:
+        for n, (start, end) in enumerate(self.free):
+            if end - start >= need:
+                self.free[n : n + 1] = [(start + need, end)] if end - start > need else []
+                return start
+        return None
+
+    def put_back(self, start: int, nbytes: int) -> None:
+        joined: list[tuple[int, int]] = []
+        for part in sorted([*self.free, (start, start + nbytes)]):
+            if joined and joined[-1][1] == part[0]:
+                joined[-1] = joined[-1][0], part[1]
+            else:
+                joined.append(part)
+        self.free = joined
+
+    @property
+    def is_empty(self) -> bool:
+        return self.free == [(0, self.nbytes)]
+
+
+class Regions:
+    """Of one world.
+
+    Args:
+        ranks: that have as much memory each.
+
+    Attributes:
+        sizes: bytes, of each rank, of the regions there are, by number.
+        taken: bytes of each rank that somebody has.
+    """
+
+    def __init__(self, ranks: int = 1) -> None:
+        self._generous = max(LARGEST // ranks, LEAST)
+        self._taken = 0
+        self._regions: dict[int, _Region] = {}
+        self._numbers = itertools.count()
+        self._back: deque[tuple[tuple[int, int], int]] = deque()
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        return {number: region.nbytes for number, region in self._regions.items()}
+
+    @property
+    def taken(self) -> int:
+        self._collect()
+        return self._taken
+
+    def take(self, nbytes: int) -> Block:
+        """A block, in a region that may be new."""
+        self._collect()
+        need = padded(nbytes)
+        self._taken += need
+        for number, region in sorted(self._regions.items(), key=lambda item: item[1].nbytes):
+            start = region.take(need)
+            if start is not None:
+                return Block((number, start), nbytes, self._back)
+        number, have = next(self._numbers), sum(self.sizes.values())
+        region = self._regions[number] = _Region(max(need, min(max(have, LEAST), self._generous)))
+        region.take(need)
+        return Block((number, 0), nbytes, self._back)
+
+    def empty(self, kept: int) -> Iterator[int]:
+        """Numbers of regions that nobody has anything in, but for some that stay for later.
+
+        They are forgotten; whoever asks drops them.
+
+        Args:
+            kept: bytes, of each rank, of those that stay.
+        """
+        self._collect()
+        for number, region in sorted(self._regions.items(), key=lambda item: item[1].nbytes):
+            if region.is_empty:
+                kept -= region.nbytes
+                if kept < 0:
+                    del self._regions[number]
+                    yield number
+
+    def forget(self, number: int | None = None) -> None:
+        """A region couldn't be made, or all are lost; blocks in them come back to nothing."""
+        if number is None:
+            self._regions.clear()
+        else:
+            self._regions.pop(number, None)
+
+    def _collect(self) -> None:
+        while self._back:
+            (number, start), nbytes = self._back.popleft()
+            self._taken -= nbytes
+            if number in self._regions:
+                self._regions[number].put_back(start, nbytes)
