@@ -14,6 +14,8 @@ from nki_dist.errors import NkiValidationError
 
 # A matrix up to this many bytes per partition is loaded once and kept while rows go by.
 KEPT_BYTES = 48 * 1024
+# And what is contracted at a time, of a block of columns of the moving operand.
+STREAMED_BYTES = 64 * 1024
 
 
 def tiles(start: int, stop: int, size: int) -> list[tuple[int, int]]:
@@ -160,6 +162,10 @@ def matmul_into(
         return load_tiles(block, transpose_rhs)
 
     size = 4 if rhs.dtype == nl.float32 else 2
+    deep = STREAMED_BYTES // (nl.tile_size.gemm_moving_fmax * size) * nl.tile_size.pmax
+    if k > deep:
+        _stream_into(dst, lhs, rhs, transpose_lhs, transpose_rhs, deep)
+        return
     columns = n if len(k_tiles) * n * size <= KEPT_BYTES else nl.tile_size.gemm_moving_fmax
     mine = my_rows(dst.shape[0])
     kept = right(0, n) if columns == n and mine else None
@@ -169,6 +175,28 @@ def matmul_into(
         for n0, width in tiles(0, n, columns):
             block = right(n0, width) if kept is None else kept
             times(left, block, dst[m0 : m0 + height, n0 : n0 + width])
+
+
+def _stream_into(
+    dst: Any, lhs: Any, rhs: Any, transpose_lhs: bool, transpose_rhs: bool, deep: int
+) -> None:
+    """As matmul_into, for contractions so deep that operands don't fit SBUF: `deep` at a time."""
+    k, n = rhs.shape[::-1] if transpose_rhs else rhs.shape
+    for m0, height in my_rows(dst.shape[0]):
+        for n0, width in tiles(0, n, nl.tile_size.gemm_moving_fmax):
+            acc = psum((height, width))
+            rows, columns = slice(m0, m0 + height), slice(n0, n0 + width)
+            for k0, depth in tiles(0, k, deep):
+                part = slice(k0, k0 + depth)
+                left = lhs[part, rows] if transpose_lhs else lhs[rows, part]
+                right = rhs[columns, part] if transpose_rhs else rhs[part, columns]
+                for stationary, moving in zip(
+                    load_tiles(left, not transpose_lhs), load_tiles(right, transpose_rhs)
+                ):
+                    nisa.nc_matmul(dst=acc, stationary=stationary, moving=moving)
+            result = sbuf(acc.shape, dst.dtype)
+            nisa.tensor_copy(dst=result, src=acc)
+            nisa.dma_copy(dst=dst[rows, columns], src=result)
 
 
 def combine(x: Any, y: Any, op: Any, dtype: Any = None) -> Any:

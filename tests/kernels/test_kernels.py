@@ -53,6 +53,18 @@ def test_matmul(kind, lnc, turn):
     check(got, a64 @ b64, TYPES[kind][1])
 
 
+@both_lnc
+@pytest.mark.parametrize("turn", [(False, False), (True, True)])
+def test_a_matmul_too_deep_for_sbuf(lnc, turn):
+    a, b = arrays("f32", (140, 4200), (4200, 515))
+    given = [np.ascontiguousarray(x.T) if t else x for x, t in zip((a, b), turn, strict=True)]
+    got = run(kernels.matmul, lnc, *given, transpose_lhs=turn[0], transpose_rhs=turn[1])
+    check(got, wide(a)[0] @ wide(b)[0], TYPES["f32"][1])
+    dry = nki.World(ranks=1, lnc=lnc, host="inprocess", dry=True)
+    deep = [nki.TensorSpec((40000, n), np.float32) for n in (140, 515)]
+    assert dry.run(kernels.matmul, *map(dry.put, deep), transpose_lhs=True).shape == (140, 515)
+
+
 def test_matmul_refuses_what_does_not_fit():
     a, b = arrays("f32", (3, 4), (5, 6))
     with pytest.raises(NkiValidationError, match="contracts 4 elements of lhs with 5 of rhs"):

@@ -1,9 +1,7 @@
 """Roles and constraints that collectives share.
 
-Constraints the documentation calls a current limitation ("currently", "is not supported yet") are
-no errors here: the general case runs, and `check="strict"` reports it. Which ranks a world has
-isn't known while a kernel is traced; `nki_dist.collectives.check` compares groups with the world.
-
+What the documentation calls a current limitation is no error here: the general case runs, and
+`check="strict"` reports it. `nki_dist.collectives.check` compares groups with the world.
 Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.rst.
 """
 
@@ -372,10 +370,8 @@ def in_hbm(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Documented as HBM only, for now."""
     for name, a in _named(i, names):
         if a.region.on_chip:
-            limitation(
-                f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM",
-                code="collective-memory",
-            )
+            message = f"{name}: {a.storage.label}; {i.opcode} takes tensors in HBM"
+            limitation(message, code="collective-memory")
 
 
 COALESCED: Final = (lists("srcs dsts"), memories("srcs dsts"), coalesced)
@@ -400,5 +396,5 @@ def collective(
 
 
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    sides = [sum(a.nbytes for a in tensors(v)) for v in i.args.values()]
-    return Cost(dma_bytes=max(sides), known=False)
+    most = max(sum(a.nbytes for a in tensors(v)) for v in i.args.values())
+    return Cost(dma_bytes=most, known=False)

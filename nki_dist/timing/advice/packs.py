@@ -72,7 +72,7 @@ class Pack:
         else:
             self.members.append(i)
             by_row, by_element = _alone(i, on_chip) if len(mine) == len(on_chip) else (False, False)
-            short = min([w.free_size for w in writes])
+            short = min([w.free_size for w in writes], default=0)  # none by what reads registers
             fits = by_element or (by_row and short <= _RESULTS)
             gathers = length > short and any(self.length([w]) for w in writes)
             self.joins &= by_row
@@ -104,7 +104,7 @@ def _alone(i: Instruction, on_chip: list[Access]) -> tuple[bool, bool]:
     """Whether rows, and whether elements are worked on alone."""
     spec = INSTRUCTIONS[i.opcode]
     effects = spec.effects
-    if spec.synchronises or effects.state in (State.RANDOM, State.PRINTED):
+    if not spec.writes(i) or spec.synchronises or effects.state in (State.RANDOM, State.PRINTED):
         return False, False
     if any(a.dynamic is not None for a in on_chip) or len({a.shape[0] for a in on_chip}) > 1:
         return False, False

@@ -72,6 +72,26 @@ def test_pieces_of_rows_that_are_summed_up():
     assert few.total_us > 8 * packed.total_us
 
 
+@nki.jit
+def row_at(x, place):
+    """A row plus its place, stored at a run-time address."""
+    tile, whole, at = nl.load(x), nl.load(place), sbuf(1, 1)
+    here = nisa.register_alloc(whole)
+    nisa.tensor_copy(dst=at, src=whole)
+    out = nl.ndarray(tile.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for column in range(0, tile.shape[1], 2048):
+        piece = tile[:, column : column + 2048]
+        nisa.tensor_scalar(dst=piece, data=piece, op0=nl.add, operand0=at)
+    nisa.dma_copy(dst=out[nl.ds(here, 1), :], src=tile)
+    return out
+
+
+def test_what_reads_a_register_writes_no_tile():
+    x = nki.TensorSpec((1, 16384), np.float32)
+    profile = nki.estimate(row_at)(x, np.array([[0]], np.int32))
+    assert profile.advice() is not None and profile.total_us > 0
+
+
 def test_both_forms_pick_the_same():
     rng = np.random.default_rng(0)
     x, label = rng.standard_normal((3, 4200), np.float32), np.array([7, 4199, 1400])

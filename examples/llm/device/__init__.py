@@ -1,0 +1,1 @@
+"""Kernels of the language model, a file for each part; `layer.py` puts a layer together."""
