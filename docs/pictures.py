@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_block import attention_block, inputs
 
 import nki_dist as nki
+import nki_dist.isa as nisa
+import nki_dist.language as nl
 from tests import pages
 from tests.pages import ROOT
 from tests.report import opened
@@ -53,6 +55,44 @@ TIMELINE = """
 def demo() -> nki.Profile:
     """The profile of the kernel that `make demo` runs, without running it."""
     return nki.estimate(attention_block[2])(*inputs(np.random.default_rng(0)))
+
+
+@nki.jit
+def scores(q, k):
+    """softmax(q.T @ k), causal; each core has half of the rows, and core 1 masks a column less."""
+    me, half = nl.program_id(0), q.shape[1] // 2
+    out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.ndarray((half, k.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    mine = slice(me * half, me * half + half)
+    nisa.nc_matmul(dst=acc, stationary=nl.load(q[:, mine]), moving=nl.load(k))
+    tile = nl.ndarray(acc.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=tile, data=acc, op0=nl.multiply, operand0=0.125)
+    mask = {"pattern": [[-1, k.shape[1]]], "channel_multiplier": 1, "cmp_op": nl.greater_equal}
+    if me == 0:
+        nisa.affine_select(dst=tile, on_true_tile=tile, on_false_value=-1e9, **mask, offset=0)
+    else:
+        nisa.affine_select(
+            dst=tile, on_true_tile=tile, on_false_value=-1e9, **mask, offset=half + 1
+        )
+    top = nl.ndarray((half, 1), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((half, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=top, data=tile, op=nl.maximum, axis=1, negate=True)
+    nisa.activation_reduce(
+        dst=tile, op=nl.exp, data=tile, bias=top, reduce_op=nl.add, reduce_res=total
+    )
+    nisa.reciprocal(dst=total, data=total)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=total)
+    nl.store(out[mine], tile)
+    return out
+
+
+def half_wrong(page: Path) -> None:
+    """The page of a kernel whose second core has a mistake in its mask."""
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((64, 96)).astype(np.float32) for _ in range(2))
+    logits = np.where(np.tril(np.ones((96, 96), bool)), q.T @ k / 8, -np.inf)
+    weights = np.exp(logits - logits.max(1, keepdims=True))
+    nki.record(scores[2])(q, k).write_report(page, expected=weights / weights.sum(1, keepdims=True))
 
 
 def shown(picture: Path) -> float:
@@ -87,6 +127,17 @@ def labelled(png: bytes, time: str) -> bytes:
     return png[:header] + chunk + png[header:]
 
 
+def shoot(page: Path, picture: Path, width: int, height: int) -> None:
+    """The upper part of a page, as wide as a window."""
+    with opened.browser() as driver:
+        size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": 1}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        opened.opened(driver, page)
+        png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+    picture.write_bytes(b64decode(png))
+
+
 def main() -> None:
     docs = ROOT / "docs"
     with tempfile.TemporaryDirectory() as name:
@@ -98,6 +149,9 @@ def main() -> None:
         pages.run(docs / "finding_faults.md", folder)
         for kind in ("slow", "fast"):
             take(folder / f"{kind}.html", docs / f"fault_{kind}.png")
+        half_wrong(folder / "record.html")
+        shoot(folder / "record.html", docs / "record.png", 1400, 1250)
+        shoot(folder / "record.html", docs / "record_narrow.png", 400, 900)
 
 
 if __name__ == "__main__":

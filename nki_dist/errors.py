@@ -13,12 +13,16 @@ whose name already says which mistake it is have one of their own. `nki_dist.cod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from nki_dist import codes
+from nki_dist.codes import picture
 from nki_dist.ranges import shown
 
 MOST: Final = 64  # items of a quantity that are data; of more, such as ranks, a text has ranges
@@ -40,6 +44,7 @@ class Diagnostic(Exception):
         policy: which policy of `nki.Checks` lifts the check, and how far, or None.
         numbers: the quantities of the message by name, often `got` and `allowed`, `most` or
             `least`; empty where it has none.
+        picture: what `write_report` draws, as `codes.picture` describes it, or None.
     """
 
     default_code: ClassVar[str] = "error"
@@ -55,6 +60,7 @@ class Diagnostic(Exception):
         hint: str | None = None,
         policy: str | None = None,
         numbers: Mapping[str, Any] | None = None,
+        picture: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -66,6 +72,7 @@ class Diagnostic(Exception):
         self.policy = policy
         # Plain at once: what they were taken from may not survive the trace, or pickling.
         self.numbers: dict[str, Any] = _plain(numbers or {})
+        self.picture = picture
 
     @property
     def hint(self) -> str:
@@ -101,6 +108,16 @@ class Diagnostic(Exception):
             "hint": self.hint,
             "numbers": dict(self.numbers),
         }
+
+    def write_report(self, path: str | PathLike[str]) -> None:
+        """Write one HTML file: the message, the kernel's lines, and a picture where there is one.
+
+        Who waits for whom (`DeadlockError`, `CollectiveMismatchError`), which elements both cores
+        touch (`RaceError`), what of a tensor is outside (`OutOfBoundsError`). It fetches nothing
+        when it is opened. The kernel's source is read from its files now.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(picture.page(self.to_dict(), str(self), self.location, self.picture))
 
     def at(
         self: _Self,
@@ -172,6 +189,27 @@ def _plain(value: Any) -> Any:
 
 class NkiError(Diagnostic):
     """Base of all errors raised on purpose by this package."""
+
+
+def simulator_error(error: BaseException | None) -> NkiError | None:
+    """An error of this package among an exception, its causes and what it happened during."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, NkiError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def free_name(folder: Path, name: str) -> Path:
+    """A file that isn't there yet: NAME.html, NAME-2.html, ..., of plain characters."""
+    plain = re.sub(r"[^A-Za-z0-9.=-]+", "_", name).strip("._")[-150:] or "error"
+    path, n = folder / f"{plain}.html", 1
+    while path.exists():
+        n += 1
+        path = folder / f"{plain}-{n}.html"
+    return path
 
 
 class NkiWarning(Diagnostic, UserWarning):

@@ -16,13 +16,14 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nki_dist import World, arch, compat
-from nki_dist.errors import NkiError
+from nki_dist.errors import NkiError, free_name, simulator_error
 from nki_dist.runtime.settings import (
     CHECK_VARIABLE,
     HOST_VARIABLE,
@@ -45,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--nki-check", metavar="POLICY", help="what kernels are held to, as of World")
     group.addoption(
         "--nki-ranks", type=_numbers, default=[1], metavar="N,...", help="ranks of worlds"
+    )
+    group.addoption(
+        "--nki-report",
+        metavar="FOLDER",
+        help="of each test that an error of the simulator ends, a page there",
     )
     group.addoption(
         "--nki-force", action="store_true", help="take the place of a real nki package, too"
@@ -98,6 +104,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ranks = _marked(metafunc.definition).get("ranks")
         numbers = metafunc.config.getoption("nki_ranks") if ranks is None else [ranks]
         metafunc.parametrize("nki_ranks", numbers, ids=[f"ranks{n}" for n in numbers])
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, None]:
+    """Write what ended a test, and say where."""
+    outcome = yield
+    folder = item.config.getoption("nki_report")
+    error = simulator_error(call.excinfo and call.excinfo.value) if folder else None
+    if error is not None and outcome.get_result().failed:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        path = free_name(Path(folder), item.nodeid)
+        error.write_report(path)
+        outcome.get_result().sections.append(("nki_dist report", str(path)))
 
 
 @pytest.fixture

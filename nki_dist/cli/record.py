@@ -35,6 +35,7 @@ from nki_dist.insight.record import Record
 from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
 
 _VALUES: Final = 64  # of a write, in JSON
+_APART: Final = ("values", "reads", "elements", "shape", "dtype")  # what isn't told as it is
 
 
 def register(subparsers: Any) -> None:
@@ -67,6 +68,14 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--rank", type=int, metavar="N", help="only writes of this rank; whose output (default 0)"
     )
+    parser.add_argument(
+        "--max-size",
+        type=float,
+        default=8.0,
+        metavar="MIB",
+        help="of the file that --html names; pictures become samples where they don't fit "
+        "(default 8)",
+    )
     asking.add_options(parser)
 
 
@@ -76,16 +85,31 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
+    expected = expected_of(arguments)
+    output = int(arguments.output) if arguments.output.isdigit() else arguments.output
     ask = partial(
         _answers,
         tensors=arguments.tensor,
         core=arguments.core,
         rank=arguments.rank,
-        output=int(arguments.output) if arguments.output.isdigit() else arguments.output,
+        output=output,
         index=_index(arguments.index),
-        expected=_expected(arguments),
+        expected=expected,
     )
-    return asking.asked(arguments, ask, _data)
+
+    def page(answers: Sequence[Any]) -> str:
+        record: Record = answers[0]
+        each = of_rank(record, {output: expected}, arguments.rank) if expected is not None else None
+        size = max(int(arguments.max_size * (1 << 20)), 1)
+        return record.report(each, size, notes=[str(answer) for answer in answers])
+
+    return asking.asked(arguments, ask, _data, page)
+
+
+def of_rank(record: Record, expected: Any, rank: int | None) -> Any:
+    """What is expected of one rank, as records take it."""
+    ranks = record.launched.slots[0].ranks
+    return [expected if n == (rank or 0) else None for n in range(ranks)]
 
 
 def _index(text: str | None) -> tuple[int, ...] | None:
@@ -99,7 +123,12 @@ def _index(text: str | None) -> tuple[int, ...] | None:
         ) from None
 
 
-def _expected(arguments: argparse.Namespace) -> np.ndarray | None:
+def expected_of(arguments: argparse.Namespace) -> np.ndarray | None:
+    """What `--expected` names, or None.
+
+    Raises:
+        LaunchError: the file can't be read.
+    """
     file = arguments.expected
     if file is None:
         return None
@@ -146,7 +175,7 @@ def _data(answers: Sequence[Any]) -> dict[str, Any]:
 
 
 def _at(at: At) -> dict[str, Any]:
-    found = {name: value for name, value in vars(at).items() if name not in ("values", "reads")}
+    found = {name: value for name, value in vars(at).items() if name not in _APART}
     values = getattr(at, "values", None)
     if values is not None:
         some = np.asarray(values).reshape(-1)[:_VALUES]
@@ -157,7 +186,8 @@ def _at(at: At) -> dict[str, Any]:
 
 
 def _origin(origin: Origin) -> dict[str, Any]:
-    sources = [{**vars(s), "values": s.values[:_VALUES]} for s in origin.sources]
+    told = [{k: v for k, v in vars(s).items() if k not in _APART} for s in origin.sources]
+    sources = [{**t, "values": s.values[:_VALUES]} for t, s in zip(told, origin.sources)]
     return {
         "what": origin.what,
         "value": plain(origin.value),

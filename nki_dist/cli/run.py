@@ -33,6 +33,7 @@ import sys
 import threading
 import warnings
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
@@ -40,7 +41,8 @@ from nki_dist import arch, compat
 from nki_dist.checks import checks_of
 from nki_dist.cli.neuron_profile import put_on_path
 from nki_dist.cli.shared.command import add_command
-from nki_dist.errors import Diagnostic, LaunchError, NkiError
+from nki_dist.cli.shared.files import check_writable
+from nki_dist.errors import Diagnostic, LaunchError, NkiError, free_name, simulator_error
 from nki_dist.launcher.tracebacks import trimmed
 from nki_dist.runtime.settings import (
     CHECK_VARIABLE,
@@ -57,13 +59,18 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="errors and warnings of the simulator as one line of JSON each, on stderr",
     )
+    parser.add_argument(
+        "--html-errors",
+        metavar="FOLDER",
+        help="an error of the simulator that ends the program, or a thread, also as a page there",
+    )
     add_options(parser)
     parser.set_defaults(run=run, answers=False)  # what the program does is the answer
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that say how to run a program, the program, and what is passed to it."""
-    parser.set_defaults(json_errors=False, answers=True)
+    parser.set_defaults(json_errors=False, html_errors=None, answers=True)
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
     parser.add_argument(
@@ -91,6 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.json_errors:
         _print_as_json()
+    if arguments.html_errors is not None:
+        check_writable("--html-errors", arguments.html_errors, folder=True)
+        _write_pages(Path(arguments.html_errors), not arguments.json_errors)
     try:
         prepare(arguments)
     except NkiError as error:
@@ -233,6 +243,30 @@ def _print_as_json() -> None:
 
     sys.excepthook, threading.excepthook = show_error, show_in_thread
     warnings.showwarning = show_warning
+
+
+def _write_pages(folder: Path, tell: bool) -> None:
+    """Have errors of ours written as pages, too, before they are shown; `tell` on stderr."""
+    shown, in_thread = sys.excepthook, threading.excepthook
+
+    def write(error: BaseException | None) -> None:
+        found = simulator_error(error)
+        if found is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = free_name(folder, found.code)
+            found.write_report(path)
+            if tell:
+                print(f"nki-dist: wrote {path}", file=sys.stderr)
+
+    def show_error(kind: type[BaseException], error: BaseException, *more: Any) -> None:
+        write(error)
+        shown(kind, error, *more)
+
+    def show_in_thread(args: threading.ExceptHookArgs) -> None:
+        write(args.exc_value)
+        in_thread(args)
+
+    sys.excepthook, threading.excepthook = show_error, show_in_thread
 
 
 def _print_line(found: Diagnostic) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from nki_dist.codes.picture import outside
 from nki_dist.collectives import in_place
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
@@ -182,6 +183,7 @@ def _outside(m: Member, what: str, start: int, count: int, where: str, limit: in
         f"which has {limit}",
         code="collective-range",
         numbers={"start": start, "stop": start + count, "allowed": limit},
+        picture=outside(where, (limit,), 0, [(start, start + count)]),
     )
 
 

@@ -240,6 +240,7 @@ class RayHost(RegionHost, RowHost):
             with self._held() as regions:
                 regions.fill(poisoned, patience)
         answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
+        self._refuse_unmapped(answers)
         finish(answers, launch.printer)
         memories = self._stacks.memories(layout, patience)
         self._metrics.add(began, layout, arenas, answers)

@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lifeline import Patience
-from nki_dist.core_actor.orders import Unmap
+from nki_dist.core_actor.orders import Answer, Unmap
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
@@ -95,6 +95,12 @@ class RegionHost:
             self._regions.close()
             self._era += 1
         self._regions = None
+
+    def _refuse_unmapped(self, answers: Sequence[Answer]) -> None:
+        """Raise if regions are gone that a process was to map."""
+        if any(a.error is not None and vars(a.error).get("code") == "stack-lost" for a in answers):
+            self._drop_regions()
+            raise CoreLostError("a process couldn't map HBM of this world, as its owner is gone")
 
     def _unmapped(self, n: int, rank: int, places: Places) -> dict[int, ArenaHandle]:
         """Regions that a process of a rank needs and hasn't mapped; from now on it has."""

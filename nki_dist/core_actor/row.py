@@ -24,7 +24,7 @@ from nki_dist.core_actor.orders import Answer, Following, Order, Status
 from nki_dist.core_actor.roll_call import RollCall
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Layout, Layouts
+from nki_dist.hbm.layout import Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
 MOST_PROCESSES: Final = 4  # that meet: each sends a message to each
@@ -79,13 +79,10 @@ class RowHost:
             compiled = launch.compiled.as_run
             layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
             job = Job(-1, launch, layout, self._arenas)
-            if not self._plain(layout) or not all(self._ready(n, job) for n in range(count)):
+            filled = layout.unwritten or layout.poisoned
+            if filled or not all(self._ready(n, job) for n in range(count)):
                 return
             yield replace(job, number=next(self._launches))
-
-    def _plain(self, layout: Layout) -> bool:
-        travel = any(role in ("input", "common") for role, _ in layout.offsets)
-        return not travel and not layout.unwritten and not layout.poisoned
 
     def _ready(self, n: int, job: Job) -> bool:
         """Whether a process needs nothing but the name of a launch."""

@@ -128,7 +128,7 @@ class _Compare(Watch):
         for one in asked:
             self._after.setdefault(log.begun.get(one.last, one.last), []).append(one)
         self._names = {(log.cores[n], log.at(n).ordinal) for n in self._after}
-        self._rounding = _rounding(log.launched)
+        self._rounding = rounding_of(log.launched)
         replay(log.launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
@@ -149,7 +149,7 @@ def _here(place: Place, r: Region) -> Region:
     return replace(r, storage=next(storages))
 
 
-def _rounding(launched: Launched) -> float:
+def rounding_of(launched: Launched) -> float:
     """How far results may be off, relative to them, that were computed in a launch's types."""
     types = {s.dtype for s in launched.compiled.programs[0].storages if s.dtype.is_float}
     finfo: Any = ml_dtypes.finfo

@@ -33,6 +33,8 @@ class Log(Watch):
         begun: of the number at which an instruction that waits for others ended, that of its
             beginning; for other instructions both are one.
         ended: the other way round.
+        unwritten: storages that were filled with what stands for unwritten memory, by number.
+        messages: who sent to whom, and how many bytes, in the order in which they were taken.
     """
 
     def __init__(self, launched: Launched) -> None:
@@ -43,6 +45,7 @@ class Log(Watch):
         self.begun: dict[int, int] = {}
         self.ended: dict[int, int] = {}
         self.unwritten: dict[int, Storage] = {}
+        self.messages: list[tuple[int, int, int]] = []
         self._met: dict[int, set[int]] = {}  # by number, who is in one meeting
         self._originals: dict[int, dict[int, Instruction]] = {}
         self._regions: dict[tuple[int, int], Region] = {}  # by core, and access
@@ -80,7 +83,8 @@ class Log(Watch):
         self.unwritten[self.now] = storage
         self.written[key_of(place.slot, storage)].append(self.now)
 
-    def met(self, sender: int, receiver: int) -> None:
+    def met(self, sender: int, receiver: int, nbytes: int) -> None:
+        self.messages.append((sender, receiver, nbytes))
         mine, theirs = (self._met.setdefault(n, {n}) for n in (sender, receiver))
         if mine is not theirs:
             mine |= theirs

@@ -189,7 +189,10 @@ class Walk:
             _, r = probe.outputs[n]
             at = r.storage.title, number, index_in(r.storage, int(r.places[elements[0]]))
             moved = passes and self._same(depends, values, r.dtype)
-            made.append(Step(*who, *at, elements.size, values, moved, born))
+            step = Step(*who, *at, elements.size, values, moved, born)
+            step.elements = r.places[elements] // r.storage.dtype.itemsize
+            step.shape, step.dtype = r.storage.shape, str(r.dtype)
+            made.append(step)
         self.steps += made
         return made
 

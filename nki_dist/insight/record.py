@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from os import PathLike
+from typing import Any, Final
 
 import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.forks import cached_property
 from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
+from nki_dist.insight.columns import Columns
+from nki_dist.insight.executed import Executions
 from nki_dist.insight.expected import Checked, compared, trusted
+from nki_dist.insight.film import Film
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
+from nki_dist.insight.page import MAX_SIZE, html
 from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
@@ -25,6 +31,12 @@ from nki_dist.insight.steps import (
     Writes,
     plural,
 )
+from nki_dist.insight.wrong import Wrong, told
+from nki_dist.program.uncollected import uncollected
+from nki_dist.timing.report import Profile
+
+_SHOWN: Final = 2000  # instructions of a record that notebooks show as a page
+_NOTEBOOK: Final = 2 << 20  # bytes of that page
 
 
 @dataclass(eq=False, repr=False)
@@ -42,15 +54,87 @@ class Record(Printed):
         outputs: what the kernel returned; of a world, a list with what each rank returned.
         reports: what each core told after the launch.
         launched: what the launch was made of.
+        timed: gives the launch's profile, or None.
     """
 
     outputs: Any
     launched: Launched
     reports: Sequence[Any]
+    timed: Callable[[], Profile] | None = None
 
     @cached_property
     def _log(self) -> Log:
         return Log(self.launched)
+
+    def steps(self) -> Executions:
+        """Everything that the launch carried out, in order.
+
+        Returns:
+            A sequence of Executed objects with `.step`, `.location`, `.instruction`, `.core`,
+            `.rank`, `.reads`, `.writes` (Operands by parameter), and `.before()` and `.after()`,
+            which give arrays by parameter.
+        """
+        return Executions(self._log)
+
+    def write_report(
+        self, path: str | PathLike[str], expected: Any = None, max_size: int = MAX_SIZE
+    ) -> None:
+        """Write one HTML file that shows what every step read and wrote, as pictures.
+
+        It fetches nothing when it is opened. The kernel's source is read from its files now.
+
+        Args:
+            path: of the file.
+            expected: as of `origin`: how results differ is shown, too, and what the way of an
+                element that is off goes through. In a world an array is for rank 0; a list has one
+                for each rank.
+            max_size: bytes of the file; pictures become samples where they don't fit. Files of less
+                than 4 MiB have no charts.
+
+        Raises:
+            LaunchError: `expected` isn't like what the kernel makes, or `max_size` is too small.
+        """
+        text = self.report(expected, max_size)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    @uncollected()  # steps and pictures of a long launch are objects by the hundred thousand
+    def report(
+        self,
+        expected: Any = None,
+        max_size: int = MAX_SIZE,
+        charts: bool = True,
+        notes: Sequence[str] = (),
+    ) -> str:
+        """The text of that file.
+
+        Args:
+            charts: with the library that draws them, 1.9 MB.
+            notes: what else is shown, as text.
+        """
+        film = Film(self.launched, max_size)
+        return self._page(film, Columns(film), expected, max_size, charts, notes)
+
+    def _page(
+        self,
+        film: Film,
+        made: Columns,
+        expected: Any,
+        max_size: int,
+        charts: bool = True,
+        notes: Sequence[str] = (),
+        live: bool = False,
+    ) -> str:
+        """The text of a page that was begun; `live`: somebody answers what it asks for."""
+        wrong = None if expected is None else self._wrong(film, expected)
+        return html(film, made, self.timed, wrong, max_size, charts, notes, live)
+
+    def _wrong(self, log: Log, expected: Any) -> Wrong:
+        """How the launch differs from what was expected: on the first rank where it does."""
+        ranks = range(len(expected)) if isinstance(expected, (list, tuple)) else range(1)
+        each = [(self._compared(log, 0, rank, expected), rank) for rank in ranks]
+        off = [one for one in each if any(c.wrong.any() for c in one[0])]
+        return told(log, *(off or each)[0])
 
     def writes(self, where: str | int, core: int | None = None, rank: int | None = None) -> Writes:
         """What was written to a tensor or from a line.
@@ -124,7 +208,8 @@ class Record(Printed):
             LaunchError: there is no such output, element or rank, or `expected` isn't like it,
                 names what the kernel hasn't, or more than one tensor.
         """
-        log, found = self._log, self._compared(output, rank, expected)
+        log = self._log
+        found = self._compared(log, output, rank, expected)
         if index is None:
             names = (output, f"output {output}")
             index = next((c.farthest_off() for c in found if c.name in names), ())
@@ -161,7 +246,7 @@ class Record(Printed):
             [c.told(log) for c in found],
         )
 
-    def _compared(self, output: int | str, rank: int, expected: Any) -> list[Checked]:
+    def _compared(self, log: Log, output: int | str, rank: int, expected: Any) -> list[Checked]:
         """What is expected, by name or of the output, beside what the launch made."""
         check_core(self.launched, None, rank)
         if expected is None:
@@ -179,7 +264,7 @@ class Record(Printed):
             expected = expected[rank]
         if not isinstance(expected, Mapping):
             expected = {output: expected}
-        return compared(self._log, expected, rank)
+        return compared(log, expected, rank)
 
     def first_non_finite(self) -> NonFinite | None:
         """The first element, in the order of the launch, that finite numbers were made into and
@@ -206,6 +291,19 @@ class Record(Printed):
                 hint="record.diff(nki.record(kernel)(...))",
             )
         return parting(self.launched, other.launched)
+
+    def _repr_html_(self) -> str:
+        """In a notebook, which keeps what it shows: the page of a small record, without charts."""
+        text = super()._repr_html_()
+        if sum(r.done for r in self.reports) > _SHOWN:
+            return text
+        page = self.report(max_size=_NOTEBOOK, charts=False)
+        style = "width: 100%; height: 900px; border: 0"
+        return (
+            text
+            + f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}">'
+            + ("</iframe>")
+        )
 
     def __str__(self) -> str:
         slots = self.launched.slots

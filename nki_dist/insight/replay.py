@@ -99,8 +99,8 @@ class Watch:
         it waits for, as the instruction does."""
         return ()
 
-    def met(self, sender: int, receiver: int) -> None:
-        """The second of these instructions took a message of the first."""
+    def met(self, sender: int, receiver: int, nbytes: int) -> None:
+        """The second of these instructions took a message, of so many bytes, of the first."""
 
 
 class Enough(Exception):
@@ -177,8 +177,8 @@ class _WatchedLinker(SingleLinker):
                     wait = exchange.send(payload)
                 except StopIteration:
                     break
-                sender, payload, _ = yield wait
-                self._watch.met(sender, number)
+                sender, payload, nbytes = yield wait
+                self._watch.met(sender, number, nbytes)
         self._watch.tick()
         if after is not None:
             after(number)

@@ -47,4 +47,5 @@ class Sources:
         source = self._sources.setdefault(key, Source(kind, name, rank))
         source.index, source.count = index_in(storage, int(places[0])), elements.size
         source.values = values
+        source.elements, source.shape = elements, storage.shape
         return source

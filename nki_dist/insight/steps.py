@@ -135,6 +135,8 @@ class Source:
         index: of the first of the elements in the tensor.
         count: how many.
         values: of the elements, if they are known.
+        elements: which they are, numbered through the tensor.
+        shape: of the tensor.
     """
 
     kind: str
@@ -143,6 +145,19 @@ class Source:
     index: tuple[int, ...] = ()
     count: int = 0
     values: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+    elements: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, np.int64))
+    shape: tuple[int, ...] = field(repr=False, default=())
+
+    @property
+    def part(self) -> str:
+        """Which elements, as a slice where they are one: "w[0:384, 7]"."""
+        if not self.shape or not self.elements.size:
+            return self.name
+        each = [np.unique(n) for n in np.unravel_index(self.elements, self.shape)]
+        named = ", ".join(_range(n) for n in each)
+        whole = int(np.prod([n.size for n in each])) == self.elements.size
+        few = "" if whole else f"{plural(self.elements.size, 'element')} within "
+        return f"{few}{self.name}[{named}]"
 
     def __str__(self) -> str:
         what = f"{self.name}{list(self.index)}" if self.index else self.name
@@ -164,6 +179,8 @@ class Step(At):
         made_non_finite: it made something that isn't finite of finite numbers, or NaN of numbers
             that aren't.
         reads: the steps and sources that these elements depend on.
+        elements: which they are, numbered through the tensor as it was allocated.
+        shape: of that tensor; dtype: in which they were written.
     """
 
     index: tuple[int, ...]
@@ -172,6 +189,9 @@ class Step(At):
     moved: bool = False
     made_non_finite: bool = False
     reads: list[Step | Source] = field(repr=False, default_factory=list)
+    elements: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, np.int64))
+    shape: tuple[int, ...] = field(repr=False, default=())
+    dtype: str = field(repr=False, default="")
 
     def __str__(self) -> str:
         more = f" and {self.count - 1} more" if self.count > 1 else ""
@@ -220,6 +240,14 @@ class Expected:
             f"{self.name}: {self.off:,} of {plural(self.size, 'element')} off from {self.location} "
             f"on, such as {list(self.index)}: {self.got:.6g}, expected {self.wanted:.6g}"
         )
+
+
+def _range(numbers: np.ndarray) -> str:
+    low, high = int(numbers[0]), int(numbers[-1]) + 1
+    if high - low == numbers.size:
+        return f"{low}:{high}" if numbers.size > 1 else str(low)
+    steps = np.unique(np.diff(numbers))
+    return f"{low}:{high}:{steps[0]}" if steps.size == 1 else f"{numbers.size} of {low}:{high}"
 
 
 def _named(source: Source) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_dist.codes.picture import outside
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
@@ -141,6 +142,12 @@ class Chosen:
             raise self._refused(index, valid)
         return places[valid], valid
 
+    def _picture(self, index: np.ndarray) -> dict[str, Any]:
+        inside = (index >= 0) & (index < self.limit)
+        shape = (1, self.limit) if self.columns else (self.limit, 1)
+        asked = [(k, k + 1) for k in (*index[~inside], *index[inside])]
+        return outside(self.label, shape, int(self.columns), asked)
+
     def _refused(self, index: np.ndarray, valid: np.ndarray) -> OutOfBoundsError:
         called, place = ("index", "number") if self.columns else ("vector offset", "partition")
         n, runs = int(np.flatnonzero(~valid)[0]), self.runs
@@ -151,6 +158,7 @@ class Chosen:
                 f"{called} {value} ({place} {row}) is outside [0, {self.limit}) of {self.label}",
                 code="data-index-range",
                 numbers={"got": value, "least": 0, "most": self.limit - 1},
+                picture=self._picture(index),
             )
         start = int(runs.starts(index[row : row + 1])[0][run])
         end, size = start + runs.length, self.size

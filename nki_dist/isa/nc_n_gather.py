@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.arch import Arch
+from nki_dist.codes.picture import outside
 from nki_dist.dtypes import uint32
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa.checks import same_dtype, same_partitions, same_tile
@@ -68,6 +69,7 @@ def _gather(
             code="data-index-range",
             hint="repair the indices",
             numbers={"got": flat[p, n], "least": 0, "most": room - 1},
+            picture=outside(label, (len(bits), room), 1, [(k, k + 1) for k in flat[flat >= room]]),
         )
     np.add(flat, room * np.arange(len(bits))[:, None], flat)
     np.take(bits.reshape(-1), flat, None, gathered, "clip")

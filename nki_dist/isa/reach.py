@@ -7,6 +7,7 @@ partitions that engines can access. What an operand may be besides is its role's
 from __future__ import annotations
 
 from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
+from nki_dist.codes.picture import outside
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.indirection import table
 from nki_dist.isa.tracing import todays_kernel
@@ -61,6 +62,12 @@ def check_inside(name: str, a: Access) -> None:
             f"which has {a.storage.nbytes}",
             code="access-range",
             numbers={"low": low * size, "high": (high + 1) * size, "most": a.storage.nbytes},
+            picture=outside(
+                f"bytes of {a.storage.label}",
+                (a.storage.nbytes,),
+                0,
+                [(low * size, (high + 1) * size)],
+            ),
         )
 
 
@@ -92,6 +99,12 @@ def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
         f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition",
         code="access-range",
         numbers={"low": low, "high": high, "most": a.storage.partition_bytes},
+        picture=outside(
+            f"bytes of each partition of {a.storage.label}",
+            (a.storage.partitions, a.storage.partition_bytes),
+            1,
+            [(low, high)],
+        ),
     )
 
 

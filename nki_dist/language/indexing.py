@@ -118,11 +118,11 @@ class Indexing(Views):
         first = 0 if k.start is None else k.start.__index__()
         if k.stop is None:  # `a[64:]` of 64 rows: what is left over, which may be nothing
             if first > n:
-                raise self._outside(f"slice {_text(k)}", d)
+                raise self._outside(f"slice {_text(k)}", d, first, first)
             return
         last = k.stop.__index__()
         if (first < 0) == (last < 0) and first < last:
-            raise self._outside(f"slice {_text(k)}", d)
+            raise self._outside(f"slice {_text(k)}", d, first, last)
 
     def _index(self, k: Any, d: int) -> Any:
         """A single index: an int or a register."""
@@ -141,7 +141,7 @@ class Indexing(Views):
             ) from None
         n = self.shape[d]
         if not -n <= index < n:
-            raise self._outside(f"index {index}", d)
+            raise self._outside(f"index {index}", d, index, index + 1)
         self._guard(d, True)
         return index % n
 

@@ -203,12 +203,12 @@ class NkiTensor(Indexing, NoValue):
         n, size = self.shape[d], self._bound(k.size, d)
         if isinstance(k.start, (VirtualRegister, NkiTensor)):
             if not 0 < size <= n:
-                raise self._outside(f"{k}", d)
+                raise self._outside(f"{k}", d, 0, size)
             return size, _scalar(k.start)
         start = self._bound(k.start, d)
         # An empty window, like an empty slice, is no mistake.
         if size < 0 or start < 0 or start + size > n:
-            raise self._outside(f"{k}", d)
+            raise self._outside(f"{k}", d, start, start + size)
         self._guard(d, size != n)
         return size, start
 
@@ -248,7 +248,7 @@ class NkiTensor(Indexing, NoValue):
         else:
             start = self._bound(index, dim)
             if not 0 <= start < n:
-                raise self._outside(f"select({dim}, {index})", dim)
+                raise self._outside(f"select({dim}, {index})", dim, start, start + 1)
             self._guard(dim, True)
             offset += start * self.strides[dim]
         if dim == 0 and self.storage.region.on_chip:

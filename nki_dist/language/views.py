@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, TypeVar
 
+from nki_dist.codes.picture import outside
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language.layout import Dims, infer, is_contiguous, reshape_strides
 from nki_dist.language.rearrange import rearrange
@@ -54,7 +55,7 @@ class Views(Access):
             return label
         return f"a view of shape {self.shape} of {label}"
 
-    def _outside(self, asked: str, dim: int) -> OutOfBoundsError:
+    def _outside(self, asked: str, dim: int, start: int, stop: int) -> OutOfBoundsError:
         """The error for what was asked of a dimension and lies, also in part, outside it."""
         n = self.shape[dim]
         return OutOfBoundsError(
@@ -62,6 +63,7 @@ class Views(Access):
             f"0 to {n - 1}",
             code="index-range",
             numbers={"size": n, "dim": dim},
+            picture=outside(self._title(), self.shape, dim, [(start, stop)]),
         )
 
     def _guard(self, dim: int, moved: bool) -> None:
@@ -248,7 +250,7 @@ class Views(Access):
         """Elements `start, start+step, ...` below `end` of one dimension."""
         dim = self._dim(dim)
         if start < 0 or end > self.shape[dim]:
-            raise self._outside(f"slice({dim}, {start}, {end}, {step})", dim)
+            raise self._outside(f"slice({dim}, {start}, {end}, {step})", dim, start, end)
         if start >= end or step < 1:
             raise NkiValidationError(
                 f"slice({dim}, {start}, {end}, {step}) of {self._title()}; needs start < end and "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nki_dist.errors import NkiError
 from nki_dist.forks import Shared
 from nki_dist.insight.record import Record
+from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import kept, launched
 from nki_dist.runtime.hosts import Launch, LaunchResult
+from nki_dist.timing import COMPILED
 
 
 class Asker(Shared):
@@ -49,7 +52,9 @@ class Asker(Shared):
             number = self._seen[alike]
         if self._kernel not in (None, compiled.kernel) or self._number not in (None, number):
             return
-        record = Record(None, launched(world, compiled, kept(launch.inputs)), result.reports)
+        timed = partial(profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED)
+        made = launched(world, compiled, kept(launch.inputs))
+        record = Record(None, made, result.reports, timed)
         try:
             answer = self._ask(record)
         except NkiError as error:

@@ -6,16 +6,19 @@ What answers is imported by the first record: every program imports this file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import Args, Kwargs
+from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.results import inputs_as_run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import slots
+from nki_dist.timing import COMPILED
 
 if TYPE_CHECKING:
     from nki_dist.insight.drift import Drift
@@ -73,7 +76,8 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
         bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
         inputs = kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
         outputs, result, _ = here.launch_compiled(bound, key, compiled)
-        return Record(outputs, launched(here, compiled, inputs), result.reports)
+        timed = partial(profile_of_reports, here, "", compiled.as_run, result.reports, COMPILED)
+        return Record(outputs, launched(here, compiled, inputs), result.reports, timed)
 
 
 def record_one(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:

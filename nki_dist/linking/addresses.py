@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nki_dist.codes.picture import outside as outside_of
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
@@ -111,7 +112,15 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
         code="data-index-range",
         hint=None if row else "bound what the index comes from: a loop, a register, a tile",
         numbers={"got": index, "least": low, "most": high - 1},
+        picture=_picture(a, index, a.storage.shape[a.dynamic.dim] - high + 1),
     )
+
+
+def _picture(a: Access, index: int, places: int) -> dict[str, Any]:
+    """So many places of the dimension, from a run-time index on, that leave it."""
+    assert a.dynamic is not None
+    asked = [(index, index + max(places, 1))]
+    return outside_of(a.storage.label, a.storage.shape, a.dynamic.dim, asked)
 
 
 def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
@@ -125,6 +134,7 @@ def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
         hint="bound what the index comes from, or index a reshaped view in which all places follow "
         "each other",
         numbers={"got": index, "least": 0, "most": size - 1},
+        picture=_picture(a, index, 1),
         policy="only check='strict' refuses it, as published kernels do so",
     )
 

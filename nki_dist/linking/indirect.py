@@ -13,6 +13,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from nki_dist.codes.picture import outside
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.indirection import is_indirect, table
@@ -97,6 +98,7 @@ def _look_up(source: np.ndarray, limit: int, label: str, index: np.ndarray) -> N
             code="data-index-range",
             hint="repair the offsets",
             numbers={"got": index[n], "least": 0, "most": limit - 1},
+            picture=outside(f"what {label} offers", (limit,), 0, [(k, k + 1) for k in index[bad]]),
         )
 
 

@@ -51,6 +51,7 @@ class Columns:
         reason: numbers in REASONS.
         critical: 1 for what is on the critical path.
         merged: for events of kind MERGED how many they are, else 1.
+        position: of the instruction among those that its core executed; -1 for other events.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -63,6 +64,7 @@ class Columns:
     reason: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
     critical: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
     merged: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))
+    position: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -177,6 +179,7 @@ def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Co
     made.cause = made.cause[order]
     made.critical = np.array([key in critical for key in where], np.uint8)[order]
     made.merged = np.ones(len(order), np.uint32)
+    made.position = np.array([max(at, -1) for _, at in where], np.int32)[order]
     row_of = row_of[order]
     if len(made) > most:
         row_of = _merge(made, row_of, timeline.total_ns, most)
@@ -210,4 +213,5 @@ def _merge(made: Columns, row: np.ndarray, total: float, most: int) -> np.ndarra
     made.start, made.merged = made.start[one], count[keep].astype(np.uint32)
     made.kind = np.where(many, MERGED, made.kind[one]).astype(np.uint32)
     made.reason, made.critical = made.reason[one], made.critical[one]
+    made.position = np.where(many, -1, made.position[one]).astype(np.int32)
     return row[one]

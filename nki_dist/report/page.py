@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -24,7 +25,7 @@ from nki_dist.report.source import Listing, listings
 from nki_dist.timing.critical import critical_path
 from nki_dist.timing.timeline import Timeline
 
-SCRIPTS: Final = ("data.js", "timeline.js", "memory.js", "charts.js", "main.js")
+SCRIPTS: Final = ("data.js", "moving.js", "timeline.js", "memory.js", "charts.js", "main.js")
 _STEPS: Final = 4000  # changes of the bytes taken that are drawn, per memory
 
 
@@ -45,21 +46,24 @@ def write_page(
     write_parts(path, "page.html", parts)
 
 
-def write_parts(path: str | PathLike[str], asset: str, parts: Mapping[str, str]) -> None:
-    """Write an asset with a part in place of each of its marks, and what all pages have."""
-    page = _asset(asset)
-    common = {"style": _asset("style.css"), "library": packed(_library())}
-    for name, part in {**parts, **common}.items():
-        head, mark, tail = page.partition(f"<!--{name}-->")
-        assert mark, name
-        page = head + part + tail
+def write_parts(path: str | PathLike[str], name: str, parts: Mapping[str, str]) -> None:
+    """Write a template with its parts, and what all pages of profiles have."""
+    common = {"style": asset("style.css"), "library": packed(library())}
     with open(path, "w", encoding="utf-8") as file:
-        file.write(page)
+        file.write(filled(name, {**parts, **common}))
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """A template with its parts; none is looked into for marks of others."""
+    pieces = re.split(r"<!--(\w+)-->", asset(name))
+    assert set(pieces[1::2]) == set(parts), name
+    pieces[1::2] = [parts[mark] for mark in pieces[1::2]]
+    return "".join(pieces)
 
 
 def scripts(names: Sequence[str]) -> str:
     """Assets that are a page's script."""
-    return "\n".join(map(_asset, names))
+    return "\n".join(map(asset, names))
 
 
 def _parts(
@@ -84,11 +88,11 @@ def _parts(
     }
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return resources.files("nki_dist.report").joinpath("assets", name).read_text("utf-8")
 
 
-def _library() -> bytes:
+def library() -> bytes:
     """The charting library's script, as its Python package ships it, after a word to Chromium.
 
     Reading it takes about half of the time in which a page opens. Most of its functions are called
@@ -104,32 +108,15 @@ def packed(content: bytes) -> str:
     return b64encode(gzip.compress(content, 6, mtime=0)).decode()
 
 
-def _data(
-    profile: Mapping[str, Any], timeline: Timeline, made: Columns, sources: Sequence[Listing]
-) -> bytes:
+def bundle(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The head's length in 8 bytes, the head, and the columns, each aligned to 8 bytes."""
-    arrays = made.arrays()
     place = 0
     where = {}
     for name, array in arrays.items():
         where[name] = [place, array.dtype.name, len(array)]
         place += -(-array.nbytes // 8) * 8
-    head = {
-        "total_ns": timeline.total_ns,
-        "critical_us": profile["critical"],
-        "cores": [f"rank {c.seat.rank} core {c.seat.core}" for c in timeline.cores],
-        "rows": [[r.core, r.name, r.engine, r.first, r.last] for r in made.rows],
-        "kinds": made.kinds,
-        "lines": [[line, _anchor(line, sources)] for line in made.lines],
-        "reasons": REASONS,
-        "messages": _messages(timeline),
-        "memories": _memories(timeline),
-        "busy": figures.busy(made, timeline),
-        "roofline": figures.roofline(profile, timeline),
-        "ranks": figures.ranks(timeline),
-        "columns": where,
-    }
-    written = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps({**head, "columns": where}, separators=(",", ":"), ensure_ascii=False)
+    written = text.encode()
     written += b" " * (-len(written) % 8)
     pieces = [len(written).to_bytes(8, "little"), written]
     for array in arrays.values():
@@ -138,7 +125,34 @@ def _data(
     return b"".join(pieces)
 
 
-def _anchor(line: str, sources: Sequence[Listing]) -> str:
+def events(timeline: Timeline, made: Columns, sources: Sequence[Listing]) -> dict[str, Any]:
+    """The head of what a page's timeline draws; `made` has its columns."""
+    return {
+        "total_ns": timeline.total_ns,
+        "cores": [f"rank {c.seat.rank} core {c.seat.core}" for c in timeline.cores],
+        "rows": [[r.core, r.name, r.engine, r.first, r.last] for r in made.rows],
+        "kinds": made.kinds,
+        "lines": [[line, anchor(line, sources)] for line in made.lines],
+        "reasons": REASONS,
+        "messages": _messages(timeline),
+    }
+
+
+def _data(
+    profile: Mapping[str, Any], timeline: Timeline, made: Columns, sources: Sequence[Listing]
+) -> bytes:
+    head = {
+        **events(timeline, made, sources),
+        "critical_us": profile["critical"],
+        "memories": _memories(timeline),
+        "busy": figures.busy(made, timeline),
+        "roofline": figures.roofline(profile, timeline),
+        "ranks": figures.ranks(timeline),
+    }
+    return bundle(head, made.arrays())
+
+
+def anchor(line: str, sources: Sequence[Listing]) -> str:
     """The id of a line's row in the page's source, or ""."""
     file, _, number = line.rpartition(":")
     for n, listing in enumerate(sources):

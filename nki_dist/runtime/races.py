@@ -31,6 +31,7 @@ from nki_dist.program.pattern import Pattern
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.recorder import Record
 
+GRID: Final = (64, 96)  # rows and columns of a picture, at most
 APART: Final = (
     "give each core a range of its own, with an offset that depends on nl.program_id(0), or let "
     "one core store (`if nl.program_id(0) == 0:`); a barrier only chooses whose values are lost"
@@ -95,6 +96,7 @@ class _Check:
         self.rank = rank
         # Cells of the part that is looked at: its first byte, how many there are, bytes of one.
         self.base, self.count, self.unit = 0, 0, 1
+        self.near: list[dict[Record, Pattern]] = []
 
     def _only(self) -> str:
         """What a barrier of the program doesn't do, if it has one."""
@@ -109,6 +111,7 @@ class _Check:
         self.base, end = _range([pattern for found in near for pattern in found.values()])
         if not all(near) or not _meet(near, self.base, end):
             return
+        self.near = near
         sides, self.count = [list(found) for found in near], (end - self.base) // self.unit
         final = [self._cells(records) for records in sides]
         differ = final[0].known & final[1].known & (final[0].value != final[1].value)
@@ -116,7 +119,7 @@ class _Check:
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
             extent = self._extent(first, second, int(differ.sum()))
-            self._race("store", first, 0, second, at, APART + self._only(), extent)
+            self._race("store", first, 0, second, at, differ, APART + self._only(), extent)
         for core in (0, 1):
             self._loads(core, sides[core], final[1 - core])
 
@@ -137,12 +140,14 @@ class _Check:
             lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
-                at = int(own.of(record, np.arange(self.count))[bad][0])
+                found = own.of(record, np.arange(self.count))[bad]
+                cells, at = np.zeros(self.count, bool), int(found[0])
+                cells[found] = True
                 hint = (
                     f"put nisa.core_barrier({self.storage.title}, (0, 1)) between the store and "
                     f"the load, where both cores run it{self._only()}"
                 )
-                self._race("load", record.ordinal, core, int(theirs.by[at]), at, hint)
+                self._race("load", record.ordinal, core, int(theirs.by[at]), at, cells, hint)
 
     def _extent(self, first: int, second: int, cells: int) -> str:
         """How much two stores disagree about: in any order, one core's values would be lost."""
@@ -158,10 +163,11 @@ class _Check:
         core: int,
         theirs: int,
         cell: int,
+        cells: np.ndarray,
         hint: str,
         extent: str = "",
     ) -> None:
-        """Of an access and a store of the other core, `theirs`."""
+        """Of an access and a store of the other core, `theirs`, about `cells`, such as `cell`."""
         at = self.base + cell * self.unit
         name, line = _where(self.programs[core], ordinal)
         other, there = _where(self.programs[1 - core], theirs)
@@ -174,7 +180,38 @@ class _Check:
             instruction=name,
             hint=hint,
             policy="check='races=warn' makes this a warning, 'races=off' doesn't look",
+            picture={
+                "kind": "overlap",
+                "label": self.storage.label,
+                "shape": list(self.storage.shape),
+                **self._grid(cells),
+                "sides": sorted(
+                    [
+                        {"name": f"core {core}", "what": f"{name}, a {what}", "line": line},
+                        {"name": f"core {1 - core}", "what": f"{other}, a store", "line": there},
+                    ],
+                    key=lambda side: str(side["name"]),
+                ),
+            },
         )
+
+    def _grid(self, cells: np.ndarray) -> dict[str, Any]:
+        """The tensor with what each core touches, as `codes.picture` wants it."""
+        s = self.storage
+        touched = np.zeros((2, s.nbytes // self.unit), np.uint8)
+        for core, found in enumerate(self.near):
+            for pattern in found.values():
+                pattern.put(True, touched[core], self.unit)
+        every = touched[0] + 2 * touched[1]
+        every[self.base // self.unit :][: len(cells)][cells] = 4
+        every = np.repeat(every, max(self.unit // s.dtype.itemsize, 1))
+        every = every.reshape(-1, max(s.dtype.itemsize // self.unit, 1)).max(1)
+        every = every.reshape(-1, s.shape[-1])
+        down, across = (-(-n // most) for n, most in zip(every.shape, GRID))
+        padded = np.pad(every, [(0, -n % k) for n, k in zip(every.shape, (down, across))])
+        rows, columns = padded.shape[0] // down, padded.shape[1] // across
+        grid = padded.reshape(rows, down, columns, across).max((1, 3))
+        return {"grid": ["".join(map(str, row)) for row in grid.tolist()], "cell": [down, across]}
 
 
 def _near(sides: Sequence[Sequence[Record]]) -> list[dict[Record, Pattern]]:

@@ -223,7 +223,37 @@ class _Rest:
         error.at(location=line, core=error_core(first, self.lnc), instruction=what)
         told = {"at_fault": fault, "waiting": self.waits, "finished": self.finished}
         error.numbers = {name: self._numbers(cores) for name, cores in told.items() if cores}
+        error.picture = self._picture(fault, pair)
         return error
+
+    def _picture(
+        self, fault: Sequence[int], pair: tuple[Wait, Wait | Message] | None
+    ) -> dict[str, Any]:
+        """Equal cores as one, and whom they wait for; see `codes.picture`."""
+        kinds: dict[Hashable, list[int]] = defaultdict(list)
+        first = set(fault)
+        for core in sorted((*self.waits, *self.finished), key=lambda c: (c not in first, c)):
+            kinds[self._state(core)].append(core)
+        few = list(kinds.values())[: 2 * LINES]
+        place = {core: n for n, cores in enumerate(few) for core in cores}
+        nodes, edges = [], set()
+        for n, cores in enumerate(few):
+            wait, name = self.waits.get(cores[0]), self._names(cores)
+            line = None if wait is None else wait.location
+            what = self._line(cores).removeprefix(name)
+            at_fault = not first.isdisjoint(cores)
+            nodes.append({"name": name, "what": what, "line": line, "fault": at_fault})
+            missed = () if wait is None else self.of[cores[0]].missed
+            edges |= {(n, place[core]) for core in missed if core in place}
+        sides = [
+            {
+                "name": f"{self._names([_core(side)])}: {title(side.what)}",
+                "line": side.location,
+                "fields": {name: shown(value) for name, value in details(side).items()},
+            }
+            for side in pair or ()
+        ]
+        return {"kind": "waits", "nodes": nodes, "edges": sorted(edges), "sides": sides}
 
     def _numbers(self, cores: Iterable[int]) -> str:
         lnc = self.lnc or 1

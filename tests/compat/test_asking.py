@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,9 @@ def test_all_launches_and_a_page(program):
     assert done.stdout.count("==== exponential, launch") == 3
     page = (program / "page.html").read_text()
     assert page.count("<h2>exponential, launch") == 3 and "inf at half[0, 0]" in page
+    names = re.findall('href="([^"]*)"', page)
+    assert names == ["page-1.html", "page-2.html", "page-3.html"]
+    assert any("inf at half[0, 0]" in (program / n).read_text() for n in names)
 
 
 def test_a_reference_from_a_file(program):

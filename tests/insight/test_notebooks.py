@@ -36,7 +36,7 @@ def test_everything_shows_what_print_does_escaped(record):
     writes, origin = record.writes("a<b>"), record.origin(output=0, index=(2, 3))
     for found in (record, writes, writes[0], origin, origin[0], drift):
         page = found._repr_html_()
-        (text,) = re.fullmatch(r"<pre>([^<>]*)</pre>", page).groups()
+        (text,) = re.match(r"<pre>([^<>]*)</pre>", page).groups()
         assert unescape(text) == str(found)
     assert "a&lt;b&gt;" in writes._repr_html_() and "&lt;lambda&gt;" in drift._repr_html_()
 

@@ -6,6 +6,10 @@ result; what is asked of those is that the way leads through the line.
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -70,6 +74,34 @@ def test_what_is_first(kernel):
         assert guilty in [step.location for step in origin[1:]], str(origin)
     if kernel in FINITE:
         assert record.first_non_finite() is None
+
+
+# What the page of a record says beside the reference: whether it names the line, and a fact.
+SAID = {
+    wrong_odd.temperature_softmax: (False, "exactly those of row 130, column 5 differ"),
+    wrong_odd.one_pass_layer_norm: (False, "exactly those of row 3, all columns differ"),
+    wrong_odd.causal_softmax: (False, "row 0, all columns"),
+    wrong_odd.attention_weights: (False, "exactly those of row 11, all columns differ"),
+    wrong_odd.gated_scan: (False, "exactly those of all rows, columns 1 to 999 differ"),
+    wrong_finite.causal_attention: (False, "k[0:8, 0:2]"),  # of row 0: a column too many
+    wrong_finite.rms_norm: (False, "they are 0.5182 times what is expected"),
+    wrong_finite.linear: (False, "w[0:200, 0:513:512]"),  # of two blocks of columns
+    wrong_finite.scaled_double_buffered: (True, "hold what is expected 128 rows before"),
+    wrong_finite.residual_projection: (False, "w[0, 0:48]"),  # a row in place of a column
+}
+
+
+@pytest.mark.parametrize("kernel", SAID, ids=lambda k: k.__name__)
+def test_what_the_page_says(kernel):
+    """It names no line that isn't guilty, the way leads through the one that is, and facts help."""
+    named, fact = SAID[kernel]
+    arguments, record = recorded(kernel)
+    page = record.report(expected=of(kernel, "reference")(*arguments), charts=False)
+    guilty = LINES[kernel.__name__]
+    assert re.findall('data-first-wrong="([^"]*)"', page) == ([guilty] if named else [])
+    said = unescape(page.partition("<section id=difference>")[2].partition("<section id=")[0])
+    assert fact in said
+    assert f"<b>{Path(guilty).name}</b>" in said
 
 
 def test_the_rank_of_an_expert_without_tokens():

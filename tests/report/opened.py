@@ -31,6 +31,12 @@ def data_of(page: str) -> dict[str, Any]:
     return head
 
 
+def written(record: Any, path: Path, **more: Any) -> Path:
+    """Where a record's page is."""
+    record.write_report(path, **more)
+    return path
+
+
 @contextmanager
 def browser(dark=False):
     """A headless Chromium that keeps a log of what it fetches and complains about."""

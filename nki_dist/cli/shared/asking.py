@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -41,12 +42,14 @@ def asked(
     arguments: argparse.Namespace,
     ask: Callable[[Record], Sequence[Any]],
     data: Callable[[Sequence[Any]], dict[str, Any]],
+    page: Callable[[Sequence[Any]], str] | None = None,
 ) -> int:
     """Run the program, ask its launches, show the answers; a failing SystemExit goes through.
 
     Args:
         ask: gives answers that can be printed.
         data: the answers to one launch as JSON.
+        page: the answers to one launch as HTML, by default their texts.
 
     Returns:
         The program's exit status; 1 if no launch could be asked.
@@ -57,7 +60,7 @@ def asked(
     check_writable("--html", arguments.html)
     if unread := program.unreadable(arguments):
         return unread
-    asker = Asker(ask, arguments.kernel, _number(arguments.launch))
+    asker = Asker(ask, arguments.kernel, number_of(arguments.launch))
     session().observer = asker
     status = 1
     try:
@@ -69,12 +72,17 @@ def asked(
         status = 0  # a program may say so, too; whether answers are good is told afterwards
     finally:  # launches before an error or sys.exit() are of interest, too
         session().observer = None
-        _show(asker, arguments, data)
+        _show(asker, arguments, data, page)
     answered = [a for _, _, a in asker.answers if not isinstance(a, NkiError)]
     return status or (0 if answered else 1)
 
 
-def _number(text: str) -> int | None:
+def number_of(text: str) -> int | None:
+    """Which launch `--launch` means; None for all.
+
+    Raises:
+        LaunchError: none.
+    """
     if text == "all":
         return None
     if not text.isdigit() or int(text) < 1:
@@ -83,11 +91,15 @@ def _number(text: str) -> int | None:
 
 
 def _show(
-    asker: Asker, arguments: argparse.Namespace, data: Callable[[Sequence[Any]], dict[str, Any]]
+    asker: Asker,
+    arguments: argparse.Namespace,
+    data: Callable[[Sequence[Any]], dict[str, Any]],
+    page: Callable[[Sequence[Any]], str] | None,
 ) -> None:
     if arguments.html is not None:
-        with writing("--html", arguments.html):
-            Path(arguments.html).write_text(_page(arguments.program, asker), encoding="utf-8")
+        for name, text in _pages(asker, arguments, page):
+            with writing("--html", name):
+                Path(name).write_text(text, encoding="utf-8")
     if arguments.json:
         found = [
             {"kernel": kernel, "launch": number, **_data(answers, data)}
@@ -115,16 +127,32 @@ def _data(answers: Any, data: Callable[[Sequence[Any]], dict[str, Any]]) -> dict
     return {"error": answers.to_dict()} if isinstance(answers, NkiError) else data(answers)
 
 
-def _page(name: str, asker: Asker) -> str:
+def _pages(
+    asker: Asker,
+    arguments: argparse.Namespace,
+    page: Callable[[Sequence[Any]], str] | None,
+) -> Iterator[tuple[str, str]]:
+    """Files and what they hold: answers as texts, or what `page` makes of them. Of several launches
+    that is FILE-1, FILE-2, ..., to which FILE leads."""
+    pages = [page is not None and not isinstance(a, NkiError) for *_, a in asker.answers]
+    first = Path(arguments.html)
+    if page is not None and pages == [True]:
+        yield str(first), page(asker.answers[0][2])
+        return
     parts = []
-    for kernel, number, answers in asker.answers:
+    for n, (kernel, number, answers) in enumerate(asker.answers, 1):
         parts.append(f"<h2>{escape(kernel)}, launch {number} of its kind</h2>")
+        if page is not None and pages[n - 1]:
+            name = first.with_name(f"{first.stem}-{n}{first.suffix}")
+            parts.append(f'<p><a href="{quote(name.name)}">what it read and wrote</a></p>')
+            yield str(name), page(answers)
         shown = [answers] if isinstance(answers, NkiError) else answers
         parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
     if not parts:
         parts.append(f"<p>{escape(_nothing(asker))}</p>")
-    head = f'<!doctype html><meta charset="utf-8"><title>{escape(name)}</title>'
-    return "\n".join([head, f"<h1>{escape(name)}</h1>", *parts, ""])
+    title = escape(arguments.program)
+    head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
+    yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])
 
 
 def plain(value: Any) -> Any:
@@ -147,4 +175,4 @@ def plain(value: Any) -> Any:
         return str(value)
 
 
-__all__ = ["add_options", "asked", "plain"]
+__all__ = ["add_options", "asked", "number_of", "plain"]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_dist.codes.picture import outside
 from nki_dist.compat.beta1.index import Index, joint_shape
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
@@ -37,6 +38,7 @@ class Guard:
                 f"{label}; use mask= to leave out what is outside",
                 code="index-range",
                 numbers={"low": low, "high": high, "size": self.size, "dim": self.dim},
+                picture=outside(label, (*[1] * self.dim, self.size), self.dim, [(low, high + 1)]),
             )
 
 
@@ -164,7 +166,7 @@ def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[in
             basic.append(dim)
         elif isinstance(k, ds):
             if int(k.start) < 0 or int(k.start) + k.size > n:
-                raise view._outside(f"{k}", dim)
+                raise view._outside(f"{k}", dim, int(k.start), int(k.start) + k.size)
             parts.append((int(k.start), 1, k.size))
             basic.append(dim)
         elif isinstance(k, Index) or _is_tile(k):

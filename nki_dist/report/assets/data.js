@@ -1,6 +1,6 @@
 "use strict";
 // What the page holds, unpacked: `data` (the head) with the columns of events as typed arrays.
-const ARRAYS = {float64: Float64Array, float32: Float32Array, uint32: Uint32Array, int32: Int32Array, uint8: Uint8Array};
+const ARRAYS = {float64: Float64Array, float32: Float32Array, uint32: Uint32Array, int32: Int32Array, uint8: Uint8Array, uint16: Uint16Array};
 const MERGED = 0xffffffff;
 
 async function unpacked(id) {
@@ -12,18 +12,37 @@ async function unpacked(id) {
   return new Response(stream).arrayBuffer();
 }
 
-async function readData() {
-  const buffer = await unpacked("packed");
+// A head with its columns as typed arrays.
+async function bundle(id) {
+  return columnsOf(await unpacked(id));
+}
+
+function columnsOf(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const data = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   for (const [name, [place, type, count]] of Object.entries(data.columns))
     data[name] = new ARRAYS[type](buffer, 8 + length + place, count);
+  return data;
+}
+
+async function readEvents(id) {
+  const data = await bundle(id);
   data.rows = data.rows.map(([core, name, engine, first, last]) => ({core, name, engine, first, last}));
   return data;
 }
 
+// The library's script, which is read once everything else is on the screen.
+async function readLibrary() {
+  await new Promise((done) => setTimeout(done));
+  const script = document.createElement("script");
+  script.textContent = new TextDecoder().decode(await unpacked("library"));
+  document.head.append(script);
+}
+
+const element = (id) => document.getElementById(id);
 const html = (text) => String(text).replace(/[&<>"]/g, (c) => ({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})[c]);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888";
+const kib = (bytes) => (bytes >= 1024 ? (bytes / 1024).toLocaleString("en", {maximumFractionDigits: 1}) + " KiB" : bytes + " B");
 const shortLine = (line) => line.split(/[\\/]/).pop();
 
 // A time in ns as text, precise to `step` ns.
@@ -63,4 +82,14 @@ function fitted(canvas, height) {
   context.font = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
   context.textBaseline = "middle";
   return [context, width];
+}
+
+// Mark a row of the source, and bring it into its box's view.
+function mark(id, scroll) {
+  document.querySelectorAll(".chosen").forEach((row) => row.classList.remove("chosen"));
+  const row = id && element(id);
+  if (!row) return;
+  row.classList.add("chosen");
+  const box = row.closest(".code");
+  if (scroll) box.scrollTop = row.offsetTop - box.clientHeight / 2;
 }

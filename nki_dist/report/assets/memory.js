@@ -82,5 +82,3 @@ class Memory {
     return `${title}\n${shape}\n${kib(size)} per partition\n${timeText(from, 0.1)} to ${timeText(to, 0.1)}`;
   }
 }
-
-const kib = (bytes) => (bytes >= 1024 ? (bytes / 1024).toLocaleString("en", {maximumFractionDigits: 1}) + " KiB" : bytes + " B");

@@ -1,9 +1,7 @@
 // A session's page: kernels over time, drawn by the library.
 async function main() {
   const data = (window.report = JSON.parse(new TextDecoder().decode(await unpacked("packed"))));
-  const script = document.createElement("script");
-  script.textContent = new TextDecoder().decode(await unpacked("library"));
-  document.head.append(script);
+  await readLibrary();
   drawBusy(data);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawBusy(data));
   document.body.dataset.ready = "all";

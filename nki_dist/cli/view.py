@@ -1,0 +1,137 @@
+"""`nki-dist view`: the page of a program's launch, with everything, for this machine's browser.
+
+Run a program as `nki-dist run` does, and show what a launch of its kernels read and wrote, as
+pictures, in a browser of this machine: the page of `record --html`, with all elements of every
+step. The launch is carried out again for what is looked at. Ends at Ctrl-C.
+"""
+
+# Listens on the loopback only, and answers only addresses that begin with a word that was made for
+# this call and is printed nowhere else: other users of the machine don't know it.
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import secrets
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from nki_dist.cli import run as program
+from nki_dist.cli.record import expected_of, of_rank
+from nki_dist.cli.shared.asking import number_of
+from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.errors import NkiError
+from nki_dist.insight.live import Live
+from nki_dist.insight.record import Record
+from nki_dist.launcher.asked import Asker
+from nki_dist.launcher.session import session
+
+
+def register(subparsers: Any) -> None:
+    purpose = "look at what a program's launches read and wrote"
+    parser = add_command(subparsers, "view", purpose, __doc__, run)
+    parser.add_argument("--kernel", metavar="NAME", help="only launches of this kernel")
+    parser.add_argument(
+        "--launch", default="1", metavar="N", help="which launch of each kernel (default 1), or all"
+    )
+    parser.add_argument("--expected", metavar="FILE", help="as of `record`, of output 0 of rank 0")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="default: a free one")
+    program.add_options(parser)
+    parser.set_defaults(answers=False)  # it goes on until Ctrl-C, which is no failure
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program, then serve.
+
+    Raises:
+        LaunchError: wrong options, or the port is taken.
+    """
+    expected = expected_of(arguments)
+    if unread := program.unreadable(arguments):
+        return unread
+    asker = Asker(lambda record: record, arguments.kernel, number_of(arguments.launch))
+    session().observer = asker
+    try:
+        status = program.run(arguments)
+    except SystemExit:
+        status = 0  # what was launched before can be looked at
+    finally:
+        session().observer = None
+    kernels = [(kernel, a) for kernel, _, a in asker.answers if isinstance(a, Record)]
+    if not kernels:
+        print("nki-dist view: no launch to look at")
+        return status or 1
+    pages = []
+    for kernel, record in kernels:
+        each = None if expected is None else of_rank(record, {0: expected}, 0)
+        pages.append((kernel, Live(record, each)))
+    with Server(arguments.port, pages) as server:
+        for kernel, address in server.addresses:
+            print(f"{kernel}: {address}", flush=True)
+        print("Ctrl-C ends it", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+    return status
+
+
+class Server(ThreadingHTTPServer):
+    """Serves pages of records; `addresses` has kernels and where their pages are.
+
+    Raises:
+        LaunchError: the port can't be had.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port: int, pages: Sequence[tuple[str, Live]]) -> None:
+        self.pages = [live for _, live in pages]
+        self.token = secrets.token_urlsafe(24)
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise refused(f"--port {port} can't be had: {error}") from None
+        base = f"http://127.0.0.1:{self.server_address[1]}/{self.token}"
+        self.addresses = [(kernel, f"{base}/{n}/") for n, (kernel, _) in enumerate(pages, 1)]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        where = urlsplit(self.path)
+        _, token, number, name = ([*where.path.split("/"), "", "", "", ""])[:4]
+        known = hmac.compare_digest(token.encode(), self.server.token.encode())
+        if not known or number not in map(str, range(1, len(self.server.pages) + 1)):
+            self._answer(404, b"not here", "text/plain")
+            return
+        live = self.server.pages[int(number) - 1]
+        try:
+            asked = {key: int(found[-1]) for key, found in parse_qs(where.query).items()}
+            if name == "values":
+                self._answer(200, live.values(asked["step"]), "application/octet-stream")
+            elif name == "origin":
+                text = live.origin(asked["step"], asked["tensor"], asked["element"])
+                self._answer(200, text.encode(), "text/html; charset=utf-8")
+            elif name == "":
+                self._answer(200, live.page.encode(), "text/html; charset=utf-8")
+            else:
+                self._answer(404, b"not here", "text/plain")
+        except (KeyError, ValueError, NkiError) as error:
+            self._answer(400, str(error).encode(), "text/plain; charset=utf-8")
+
+    def _answer(self, status: int, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")  # the address is a secret
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is told of requests: their addresses hold the token."""

@@ -1,0 +1,83 @@
+"""A record's page whose pictures have all elements: what it asks for is looked up again.
+
+Every answer carries the launch out once more, one at a time.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from nki_dist.errors import LaunchError
+from nki_dist.insight.columns import Columns
+from nki_dist.insight.executed import Executions
+from nki_dist.insight.film import Film
+from nki_dist.insight.origin import Walk
+from nki_dist.insight.page import MAX_SIZE, chain
+from nki_dist.insight.record import Record
+from nki_dist.insight.steps import index_in
+from nki_dist.report.page import bundle
+
+_STEPS: Final = 300  # of an origin
+
+
+class Live:
+    """A record that answers its page.
+
+    Args:
+        expected: as of `Record.write_report`.
+    """
+
+    def __init__(self, record: Record, expected: Any = None) -> None:
+        self._film = Film(record.launched, MAX_SIZE)
+        self._made = Columns(self._film)
+        self._steps = Executions(self._film)
+        self._lock = Lock()
+        self.page = record._page(self._film, self._made, expected, 4 * MAX_SIZE, live=True)
+        self._film.pictures.clear()  # they are in the page
+
+    def values(self, step: int) -> bytes:
+        """All elements of the operands of a step, "PARAMETER 0" before it and "PARAMETER 1" after.
+
+        Raises:
+            LaunchError: there is no such step.
+        """
+        with self._lock:
+            both = self._steps.values(step)
+        named = {f"{name} {n}": a for n, found in enumerate(both) for name, a in found.items()}
+        return bundle({}, {name: _plain(a) for name, a in named.items()})
+
+    def origin(self, step: int, tensor: int, element: int) -> str:
+        """Where an element of a tensor came from, as it was after a step: HTML.
+
+        Args:
+            tensor: its number in the page; element: its number in the tensor.
+
+        Raises:
+            LaunchError: there is no such step, tensor or element.
+        """
+        log, found = self._film, self._made.tensor(tensor)
+        if found is None or not 0 <= element < found[1].nbytes // found[1].dtype.itemsize:
+            raise LaunchError(f"no element {element} of tensor {tensor}", code="record-question")
+        if not 0 <= step < len(log.instructions):
+            raise LaunchError(f"no step {step}", code="record-question")
+        key, s = found
+        places = element * s.dtype.itemsize + np.arange(s.dtype.itemsize)
+        walk = Walk(log, _STEPS)
+        with self._lock:
+            walk.run(key, places, log.ended.get(step, step) + 1)
+        what = f"{s.title}{list(index_in(s, int(places[0])))}"
+        return chain(walk.steps, self._made.steps, "", what, walk.complete) or (
+            f"<p class=note>{len(walk.sources.all())} sources, and no instruction that wrote it</p>"
+        )
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Numbers as a page has them."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.names:  # packed
+        flat = flat.view(f"u{flat.itemsize}")
+    kind = {"i": np.int32, "u": np.uint32, "b": np.uint32}.get(flat.dtype.kind, np.float32)
+    return flat.astype(kind)
