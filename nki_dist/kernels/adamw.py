@@ -29,8 +29,8 @@ def adamw(
 
     Args:
         weight, gradient: of one shape, float32.
-        moments: (2, *shape) float32, zeros before the first step.
-        corrections: (1, 2) float32: 1 / (1 - beta1**n) and 1 / (1 - beta2**n).
+        moments: `(2, *shape)` float32, zeros before the first step.
+        corrections: (1, 2) float32: `1 / (1 - beta1**n)` and `1 / (1 - beta2**n)`.
         learning_rate, weight_decay, beta1, beta2, eps: numbers.
 
     Cores share the columns, of rows as many as 128 has in common with the weight's elements.
