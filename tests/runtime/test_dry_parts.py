@@ -13,6 +13,12 @@ from nki_dist import errors
 from tests.collectives import kernels as C
 from tests.runtime.test_dry_run import F32, same_as_full, world
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning"),
+    pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
+]
+
 
 @nki.jit
 def rounds_of_a_sum(x):
@@ -53,7 +59,6 @@ def there_and_back(x, counts, group):
     return back
 
 
-@pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning")
 def test_counts_that_depend_on_counts():
     """Known, they travel; of a TensorSpec nothing does, and everybody meets all the same."""
     x, made, group = np.ones((2, 5), F32), world(2), [[0, 1]]
