@@ -10,13 +10,13 @@ place in a queue then, and the next `take` puts it back.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
+from nki_dist.hbm.free_list import FreeList
 from nki_dist.ops.alignment import padded
 
 FIRST_STEP: Final = 1 << 20
@@ -54,7 +54,7 @@ class Heap:
     def __init__(self, memory: np.ndarray, start: int, end: int, left: Callable[[], int]) -> None:
         self._memory, self._left = memory, left
         self._start = self._touched = start  # what lies from there on was never written
-        self._free = [(start, end)]  # sorted
+        self._free = FreeList(start, end)
         self._back: deque[tuple[int, int]] = deque()
         self._refused = 0
 
@@ -67,13 +67,15 @@ class Heap:
         """(nbytes,) uint8, uninitialised, at a cache line; None if there is no room."""
         need = padded(max(nbytes, 1))
         while self._back:
-            self._put_back(*self._back.popleft())
-        for position, (start, end) in enumerate(self._free):
-            if end - start >= need:
-                if start + need > self._touched and not self._grow(start + need):
-                    return None
-                return self._carve(position, need)[:nbytes]
-        return None
+            start, end = self._back.popleft()
+            self._free.give_back(start, end - start)
+        begin = self._free.take(need)
+        if begin is None:
+            return None
+        if begin + need > self._touched and not self._grow(begin + need):
+            self._free.give_back(begin, need)
+            return None
+        return np.asarray(Block(self._memory, (begin, begin + need), self._back))[:nbytes]
 
     def try_again(self) -> None:
         """The machine may have room again."""
@@ -90,20 +92,3 @@ class Heap:
             return False
         self._touched += step
         return True
-
-    def _carve(self, position: int, need: int) -> np.ndarray:
-        start, end = self._free.pop(position)
-        if end - start > need:
-            self._free.insert(position, (start + need, end))
-        return np.asarray(Block(self._memory, (start, start + need), self._back))
-
-    def _put_back(self, start: int, end: int) -> None:
-        free = self._free
-        insort(free, (start, end))
-        at = free.index((start, end))
-        if at + 1 < len(free) and free[at + 1][0] == end:
-            end = free.pop(at + 1)[1]
-            free[at] = (start, end)
-        if at and free[at - 1][1] == start:
-            start = free.pop(at - 1)[0]
-            free[at - 1] = (start, end)

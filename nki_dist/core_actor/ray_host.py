@@ -73,7 +73,7 @@ class RayHost(RegionHost, RowHost):
         self._messages = MessageMemory()
         self._stacks: WorldStacks | None = None
         self._regions = None
-        self._era, self._renewed = 0, False
+        self._era = 0
         self._launches = itertools.count()
         self._layouts = Layouts()
         self._encoded = Encoded()
@@ -100,6 +100,7 @@ class RayHost(RegionHost, RowHost):
         self._mapped: list[Hashable] = [None] * len(self._packs)
         self._has = [set() for _ in self._packs]
         self._arenas: Mapping[int, ArenaHandle] = {}
+        self._brief: set[Hashable] = set()
         self._stopping = False
         try:
             with self._joined.used(self._abandon):
@@ -210,9 +211,7 @@ class RayHost(RegionHost, RowHost):
         sound, self._sound = self._sound, False
         self._stopping = False
         try:
-            renewed, self._renewed = self._renewed, False
-            if not (sound and renewed):
-                self._renew(sound)
+            self._renew(sound)
             with self._joined.used(self._abandon):
                 try:
                     result = self._launch(launch)
@@ -236,14 +235,14 @@ class RayHost(RegionHost, RowHost):
             if layout.stack_bytes * len(launch.inputs) > MUCH:
                 give_back()
         arenas = self._arenas = self._stacks.fill(layout, launch.inputs, patience)
-        if poisoned := launch.poisoned(layout):
-            with self._held() as regions:
-                regions.fill(poisoned, patience)
-        answers = self._run(Job(next(self._launches), launch, layout, arenas), patience)
+        self._poison(launch.poisoned(layout), patience)
+        job = Job(next(self._launches), launch, layout, arenas)
+        answers = self._run(job, patience)
         self._refuse_unmapped(answers)
         finish(answers, launch.printer)
         memories = self._stacks.memories(layout, patience)
         self._metrics.add(began, layout, arenas, answers)
+        self._took(job.key, time.perf_counter() - began)
         return LaunchResult(layout, memories, [r for a in answers for r in a.reports])
 
     def _run(self, job: Job, patience: Patience) -> list[Answer]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.errors import CoreLostError
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.contents import Place, Places
+from nki_dist.hbm.contents import Fill, Place, Places
 from nki_dist.hbm.layout import Given
 
 
@@ -32,7 +32,6 @@ class RegionHost:
     _abandon: Callable[[], None]
     _renew: Callable[[bool], None]
     _sound: bool
-    _renewed: bool  # just now, for the launch that follows
     _regions: WorldRegions | None  # once a tensor stays in HBM
     _era: int
     _has: list[set[int]]  # regions that each process has mapped
@@ -45,7 +44,7 @@ class RegionHost:
         except Exception:
             self._sound = True
             raise
-        self._sound, self._renewed = True, True
+        self._sound = True
         return self._era
 
     @contextmanager
@@ -69,11 +68,15 @@ class RegionHost:
     def drop(self, numbers: Sequence[int]) -> None:
         """See Host."""
         with self._held() as regions:
-            for n, has in enumerate(self._has):
-                if mapped := has.intersection(numbers):
-                    self._actors.calls.unmap(n, Unmap(sorted(mapped)))
-                    has -= mapped
+            self._unmap(numbers)
             regions.drop(numbers)
+
+    def _unmap(self, numbers: Collection[int]) -> None:
+        """Have processes let go of regions."""
+        for n, has in enumerate(self._has):
+            if mapped := has.intersection(numbers):
+                self._actors.calls.unmap(n, Unmap(sorted(mapped)))
+                has -= mapped
 
     def write(self, place: Place, values: Sequence[Given]) -> None:
         """See Host."""
@@ -85,6 +88,12 @@ class RegionHost:
         with self._held() as regions:
             return regions.read(place, nbytes, self._patience())
 
+    def _poison(self, fills: Sequence[Fill], patience: Patience) -> None:
+        """Fill tensors that nobody has written."""
+        if fills:
+            with self._held() as regions:
+                regions.fill(fills, patience)
+
     def _patience(self) -> Patience:
         return Patience(self._joined.lifeline, None)
 
@@ -92,13 +101,14 @@ class RegionHost:
         """Let go of tensors that stay in HBM; there are none any more."""
         if self._regions is not None and os.getpid() == self._home:
             self._joined.lifeline.check()
+            self._unmap(self._regions.handles)
             self._regions.close()
             self._era += 1
         self._regions = None
 
     def _refuse_unmapped(self, answers: Sequence[Answer]) -> None:
         """Raise if regions are gone that a process was to map."""
-        if any(a.error is not None and vars(a.error).get("code") == "stack-lost" for a in answers):
+        if any(getattr(a.error, "code", "") == "stack-lost" for a in answers):
             self._drop_regions()
             raise CoreLostError("a process couldn't map HBM of this world, as its owner is gone")
 

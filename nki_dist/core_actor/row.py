@@ -1,12 +1,14 @@
 """Several launches with one order: what processes of this machine carry out without asking again.
 
 Between two launches all processes meet, by messages through their rings: a launch begins when the
-one before has ended everywhere. Nobody judges here what goes wrong. A row that fails, or in which
-nobody goes on, is given up, and who has ordered it carries out what isn't done launch by launch.
-So only such launches go in a row that can be carried out twice: they write nothing but new tensors.
+one before has ended everywhere. Nobody judges here what goes wrong, or says how far it is. A row
+that fails, or takes longer than PATIENCE, is given up, and who has ordered it carries out what
+isn't done launch by launch. So only such launches go in a row that can be carried out twice: they
+write nothing but new tensors.
 
-Also not in a row: what isn't known to all processes yet, what the launcher has to copy or fill
-before, and what sends values between cores, whose memory is used again when a launch begins.
+Also not in a row: what took longer than BRIEF when it was last launched alone, or never was; what
+the launcher has to copy or fill before; and what sends values between cores, whose memory is used
+again when a launch begins.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from typing import Any, Final
 from nki_dist.core_actor.job import Job, MessageMemory
 from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.orders import Answer, Following, Order, Status
-from nki_dist.core_actor.roll_call import RollCall
+from nki_dist.core_actor.orders import Answer, Following, Order
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layouts
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
+KNOWN: Final = 1024  # launches that are remembered; others are made alone again
 MOST_PROCESSES: Final = 4  # that meet: each sends a message to each
-LOOK_EVERY: Final = 0.3  # seconds, once nobody has answered for so long
+BRIEF: Final = 0.1  # seconds that a launch in a row takes; of longer ones little would be saved
+PATIENCE: Final = 3.0  # seconds for a row: longer, and somebody is frozen, waits or says nothing
+LOOK_EVERY: Final = 0.3  # seconds
 
 
 class RowHost:
@@ -37,6 +41,7 @@ class RowHost:
     _abandon: Callable[[], None]
     _actors: WorldActors
     _arenas: Mapping[int, ArenaHandle]  # of the last launch
+    _brief: set[Hashable]  # launches that took no longer than a row allows
     _has: list[set[int]]
     _known: list[set[Any]]
     _launches: Iterator[int]
@@ -90,7 +95,17 @@ class RowHost:
         regions = {number for _, (number, _) in job.launch.places}
         mapped = arena is not None and self._mapped[n] == arena.generation
         room = arena is not None and job.layout.stack_bytes <= arena.stride
-        return mapped and room and job.key in self._known[n] and regions <= self._has[n]
+        known = job.key in self._known[n] and job.key in self._brief
+        return mapped and room and known and regions <= self._has[n]
+
+    def _took(self, key: Hashable, seconds: float) -> None:
+        """A launch that was carried out alone has taken so long."""
+        if seconds > BRIEF:
+            self._brief.discard(key)
+            return
+        if len(self._brief) >= KNOWN:  # most are of kernels long gone
+            self._brief.clear()
+        self._brief.add(key)
 
     def _ordered(self, jobs: Sequence[Job]) -> list[Answer]:
         first, *others = jobs
@@ -101,7 +116,7 @@ class RowHost:
         self._unfinished = set(range(len(self._packs)))
         for n in range(len(self._packs)):
             calls.order(n, order, self._actors.where[n])
-        stall = _Stall(RollCall(self._actors.actors))
+        ends = time.monotonic() + PATIENCE
         try:
             while missing := self._unfinished:
                 self.check()
@@ -114,7 +129,8 @@ class RowHost:
                     self._unfinished.discard(n)
                     self._messages.note(n, answer.message_memory, answer.lends_stacks)
                     answers[n] = answer
-                if self._unfinished and (any(map(_ended, answers.values())) or stall.seen()):
+                late = time.monotonic() > ends
+                if self._unfinished and (late or any(map(_ended, answers.values()))):
                     self._cancel(jobs)
                     return []  # the next launch waits for them
         except BaseException:
@@ -126,26 +142,6 @@ class RowHost:
         for n, job in itertools.product(self._unfinished, jobs):
             if (actor := self._actors.actors[n]) is not None:
                 actor.cancel.remote(job.number)
-
-
-class _Stall:
-    """Whether nobody goes on, from two looks that are equal."""
-
-    def __init__(self, roll: RollCall) -> None:
-        self._roll = roll
-        self._before: list[Status] | None = None
-        self._began = time.monotonic()
-
-    def seen(self) -> bool:
-        if time.monotonic() - self._began < LOOK_EVERY:
-            return False
-        statuses = self._roll.look(LOOK_EVERY)
-        before, self._before = self._before, statuses
-        return statuses is not None and statuses == before and all(map(_rests, statuses))
-
-
-def _rests(status: Status) -> bool:
-    return status.state in ("parked", "done")
 
 
 def _failed(answer: Answer) -> bool:

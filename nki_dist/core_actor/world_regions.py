@@ -13,13 +13,12 @@ import numpy as np
 import ray
 
 from nki_dist.core_actor.lifeline import Patience
-from nki_dist.core_actor.nodes import on_node
+from nki_dist.core_actor.nodes import per_node
 from nki_dist.core_actor.world_stacks import node_answer
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, bits, fill, read, write
 from nki_dist.hbm.layout import Given
 from nki_dist.hbm.node_regions import NodeRegions, RegionAgent
-from nki_dist.hbm.nodes import here
 
 
 class WorldRegions:
@@ -41,15 +40,8 @@ class WorldRegions:
         options: Mapping[str, Any],
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine: NodeRegions | None = None
-        self._agents: dict[str, Any] = {}
+        self._mine, self._agents = per_node(groups, NodeRegions, RegionAgent, world, **options)
         self.handles: dict[int, dict[int, ArenaHandle]] = {}
-        for node, ranks in groups.items():
-            if node == here():
-                self._mine = NodeRegions(ranks)
-            else:
-                there = {**options, **on_node(node)}
-                self._agents[node] = RegionAgent.options(**there).remote(ranks, world)  # type: ignore[attr-defined]
 
     def hold(self, number: int, nbytes: int, patience: Patience) -> None:
         """Make a region of every rank.

@@ -11,11 +11,10 @@ import ray.exceptions
 
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.nodes import on_node
+from nki_dist.core_actor.nodes import per_node
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Inputs, Layout
-from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
     NodeStacks,
     StackAgent,
@@ -43,16 +42,9 @@ class WorldStacks:
         options: Mapping[str, Any],
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine: NodeStacks | None = None
-        self._agents: dict[str, Any] = {}
+        self._mine, self._agents = per_node(groups, NodeStacks, StackAgent, world, **options)
         self._makes_nothing: set[str] = set()  # nodes without modules of functions
         self._room = (0, 0)
-        for node, ranks in groups.items():
-            if node == here():
-                self._mine = NodeStacks(ranks)
-            else:
-                there = {**options, **on_node(node)}
-                self._agents[node] = StackAgent.options(**there).remote(ranks, world)  # type: ignore[attr-defined]
 
     def may_move(self, layout: Layout) -> bool:
         """Whether stacks may have to move: larger than all since the last failure."""

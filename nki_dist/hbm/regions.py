@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
+from nki_dist.hbm.free_list import FreeList
 from nki_dist.ops.alignment import padded
 
 LEAST: Final = 64 << 10  # bytes of a region
@@ -38,32 +39,6 @@ class Block:
         self._back.append((self.place, padded(self.nbytes)))
 
 
-class _Region:
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.free = [(0, nbytes)]  # start and end of what nobody has, in order
-
-    def take(self, need: int) -> int | None:
-        for n, (start, end) in enumerate(self.free):
-            if end - start >= need:
-                self.free[n : n + 1] = [(start + need, end)] if end - start > need else []
-                return start
-        return None
-
-    def put_back(self, start: int, nbytes: int) -> None:
-        joined: list[tuple[int, int]] = []
-        for part in sorted([*self.free, (start, start + nbytes)]):
-            if joined and joined[-1][1] == part[0]:
-                joined[-1] = joined[-1][0], part[1]
-            else:
-                joined.append(part)
-        self.free = joined
-
-    @property
-    def is_empty(self) -> bool:
-        return self.free == [(0, self.nbytes)]
-
-
 class Regions:
     """Of one world.
 
@@ -78,13 +53,10 @@ class Regions:
     def __init__(self, ranks: int = 1) -> None:
         self._generous = max(LARGEST // ranks, LEAST)
         self._taken = 0
-        self._regions: dict[int, _Region] = {}
+        self.sizes: dict[int, int] = {}
+        self._free: dict[int, FreeList] = {}
         self._numbers = itertools.count()
         self._back: deque[tuple[tuple[int, int], int]] = deque()
-
-    @property
-    def sizes(self) -> dict[int, int]:
-        return {number: region.nbytes for number, region in self._regions.items()}
 
     @property
     def taken(self) -> int:
@@ -96,14 +68,18 @@ class Regions:
         self._collect()
         need = padded(nbytes)
         self._taken += need
-        for number, region in sorted(self._regions.items(), key=lambda item: item[1].nbytes):
-            start = region.take(need)
+        for number in self._by_size():
+            start = self._free[number].take(need)
             if start is not None:
                 return Block((number, start), nbytes, self._back)
         number, have = next(self._numbers), sum(self.sizes.values())
-        region = self._regions[number] = _Region(max(need, min(max(have, LEAST), self._generous)))
-        region.take(need)
+        size = self.sizes[number] = max(need, min(max(have, LEAST), self._generous))
+        free = self._free[number] = FreeList(0, size)
+        free.take(need)
         return Block((number, 0), nbytes, self._back)
+
+    def _by_size(self) -> list[int]:
+        return sorted(self.sizes, key=lambda number: self.sizes[number])
 
     def empty(self, kept: int) -> Iterator[int]:
         """Numbers of regions that nobody has anything in, but for some that stay for later.
@@ -114,23 +90,21 @@ class Regions:
             kept: bytes, of each rank, of those that stay.
         """
         self._collect()
-        for number, region in sorted(self._regions.items(), key=lambda item: item[1].nbytes):
-            if region.is_empty:
-                kept -= region.nbytes
+        for number in self._by_size():
+            if self._free[number].is_whole:
+                kept -= self.sizes[number]
                 if kept < 0:
-                    del self._regions[number]
+                    self.forget(number)
                     yield number
 
     def forget(self, number: int | None = None) -> None:
         """A region couldn't be made, or all are lost; blocks in them come back to nothing."""
-        if number is None:
-            self._regions.clear()
-        else:
-            self._regions.pop(number, None)
+        for each in list(self.sizes) if number is None else [number]:
+            del self.sizes[each], self._free[each]
 
     def _collect(self) -> None:
         while self._back:
             (number, start), nbytes = self._back.popleft()
             self._taken -= nbytes
-            if number in self._regions:
-                self._regions[number].put_back(start, nbytes)
+            if number in self._free:
+                self._free[number].give_back(start, nbytes)

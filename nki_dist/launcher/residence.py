@@ -105,8 +105,7 @@ class Residence:
         if tensor._error is not None and tensor._restore is not None and not untold:
             values = tensor._restore()
             tensor._check_fits(made(values[0]))
-            self.place(tensor, host)
-            host.write(_place(tensor), values)
+            self.fresh(tensor, values, host)
             tensor._error = None
         refuse_failed(tensor)
 
@@ -205,6 +204,11 @@ class Residence:
 
     # ---- values ----------------------------------------------------------------------------------
 
+    def fresh(self, tensor: DeviceTensor, values: Values, host: Host) -> None:
+        """Give a tensor memory, and values."""
+        self.place(tensor, host)
+        host.write(_place(tensor), values)
+
     def put(
         self, shape: tuple[int, ...], dtype: DType, name: str, values: Values | None, restore: Any
     ) -> DeviceTensor:
@@ -221,9 +225,7 @@ class Residence:
         if values is None:
             self.place(tensor, None)
             return tensor
-        host = self.host()
-        self.place(tensor, host)
-        host.write(_place(tensor), values)
+        self.fresh(tensor, values, self.host())
         tensor._restore = restore
         return tensor
 
@@ -262,16 +264,8 @@ class Residence:
             self.refuse_dry(tensor)
             host = self.host()
             self.revive(tensor, host)
-            return self.values(tensor, host)
-
-    def fill(self, tensor: DeviceTensor, values: Values, host: Host) -> None:
-        """Write it, for whoever has the lock."""
-        host.write(_place(tensor), values)
-
-    def values(self, tensor: DeviceTensor, host: Host) -> list[np.ndarray]:
-        """As `read`, for whoever has the lock, of one that has a value."""
-        found = host.read(_place(tensor), tensor.nbytes)
-        return [v.view(tensor.dtype).reshape(tensor.shape) for v in found]
+            found = host.read(_place(tensor), tensor.nbytes)
+            return [v.view(tensor.dtype).reshape(tensor.shape) for v in found]
 
     def free(self, tensor: DeviceTensor) -> None:
         """Let go of its memory."""

@@ -21,7 +21,7 @@ from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.contents import made
-from nki_dist.hbm.layout import EMPTY
+from nki_dist.hbm.layout import EMPTY, KEPT_LAYOUTS
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, is_array
 from nki_dist.launcher.deferred import settled
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
@@ -106,7 +106,8 @@ class Resident:
 
     def residents(self) -> list[DeviceTensor]:
         """The tensors that are in the ranks' HBM, the largest first."""
-        return self.residence.tensors()
+        with self._lock:
+            return self.residence.tensors()
 
     @property
     def hbm_capacity(self) -> int:
@@ -323,6 +324,8 @@ class Resident:
         known = len(unknown) < len(bound[0].arrays) and has_loops(compiled)
         reports = None if known else self._dried.get(key)
         if reports is None:
+            if len(self._dried) >= KEPT_LAYOUTS:  # most are of kernels long gone
+                self._dried.clear()
             reports = self._dried[key] = reports_of(self, compiled, bound, unknown)
         result = LaunchResult(EMPTY, [], reports)
         self.note(launch.sessions, compiled, result)

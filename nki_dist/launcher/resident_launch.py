@@ -269,9 +269,7 @@ class ResidentLaunch:
         residence: Residence = self.world.residence
         host, memories = residence.host(), _Memories(self, result)
         for tensor, leaf in self._copied:
-            values = memories.selected(leaf, host)
-            residence.place(tensor, host)
-            residence.fill(tensor, values, host)
+            residence.fresh(tensor, memories.selected(leaf, host), host)
 
     def _give_back(self, result: LaunchResult) -> None:
         """Arrays that the kernel has written, to the caller."""

@@ -18,7 +18,7 @@ from nki_dist.runtime.executor import Stopped
 
 MOST: Final = 1024  # launches that wait; more wait in the program
 TOGETHER: Final = 16  # launches that are carried out in one go; each has its own results
-LOOK_EVERY: Final = 0.1
+LOOK_EVERY: Final = 0.1  # seconds
 LINGERS: Final = 0.1  # seconds that the thread waits for more, and a program's end for it
 PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
 
@@ -51,6 +51,10 @@ class Row:
 
     def __init__(self, stop: Callable[[], None], together: Callable[[Sequence[Any]], int]) -> None:
         self._stop, self._together = stop, together
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: in a fork, where what waits is the parent's."""
         self._given_up = 0
         self._waiting: deque[Queued] = deque()
         self._changed = threading.Condition()
@@ -151,10 +155,6 @@ class Row:
         """Raise the first error that nobody has seen, if there is one."""
         if not self.idle and (first := self.take_first()) is not None:
             raise first
-
-    def forget(self) -> None:
-        """In a fork: what waits is the parent's."""
-        self.__init__(self._stop, self._together)  # type: ignore[misc]
 
 
 def _interrupted() -> bool:

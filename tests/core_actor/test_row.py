@@ -11,9 +11,7 @@ from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.launcher import resident
 from nki_dist.launcher.session import session
 from tests.launcher import resident_kernels as R
-
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
-same = np.testing.assert_array_equal
+from tests.launcher.resident_kernels import A, same
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,12 +20,13 @@ import nki_dist.collectives as ncc
 from nki_dist import errors
 from tests.launcher import kernels as K
 from tests.launcher import resident_kernels as R
+from tests.launcher.in_a_row import summed
+from tests.launcher.resident_kernels import A
 
 RANKS = 256
 INSTANCES = ncc.ReplicaGroup([list(range(n, n + 64)) for n in range(0, RANKS, 64)])
 ACROSS = ncc.ReplicaGroup([list(range(n, RANKS, 64)) for n in range(64)])
 ALL = ncc.ReplicaGroup([list(range(RANKS))])
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
 def own(rank: int) -> np.ndarray:
@@ -44,8 +45,8 @@ class Tensors:
     def digest(self) -> str:
         """Of what launches in a row make of them: of each rank, within instances, and between."""
         x = self.world.run(R.added, self.kept, self.again)
-        y = self.world.run(R.reduced, x, INSTANCES)
-        z = self.world.run(R.reduced, y, ACROSS)
+        y = self.world.run(summed, x, INSTANCES)
+        z = self.world.run(summed, y, ACROSS)
         into = self.world.put(A, name="into")
         self.world.run(R.add_into, x, into)
         found = hashlib.sha256()

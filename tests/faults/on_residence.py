@@ -23,8 +23,8 @@ import ray
 import nki_dist as nki
 from nki_dist import errors
 from tests.launcher import resident_kernels as R
+from tests.launcher.resident_kernels import A
 
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
 DEEP = np.ones((128, 2048), np.float32)
 STORE = 400 << 20
 

@@ -1,11 +1,37 @@
-"""Kernels for tensors that stay in HBM; with two cores, each does half of the rows."""
+"""Arrays and kernels for tensors that stay in HBM; with two cores, each does half of the rows."""
 
 from __future__ import annotations
 
+import numpy as np
+
 import nki_dist as nki
-import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+
+A = np.arange(24, dtype=np.float32).reshape(4, 6)
+B = A[::-1] * 10 + 1
+BOTH = nki.per_rank([A, B])
+same = np.testing.assert_array_equal
+
+
+def at(row):
+    return np.array([[row]], np.int32)
+
+
+ROWS = list(map(at, range(4)))
+
+
+def value(tensor):
+    """Of the only rank."""
+    (only,) = tensor.numpy()
+    return only
+
+
+def known(world, *tensors):
+    """What these kernels make of tensors is compiled, sent and linked: they can go in a row."""
+    world.run(added, *tensors)
+    world.run(picked, tensors[0], world.put(ROWS[0]))
+    world.wait()
 
 
 def _mine(x):
@@ -107,14 +133,4 @@ def slow(x):
         nisa.activation(dst=tile, op=nl.tanh, data=tile)
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, tile)
-    return out
-
-
-@nki.jit
-def reduced(x, group):
-    """The sum over the ranks of a group."""
-    local = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=local, src=x)
-    ncc.all_reduce(srcs=[local], dsts=[out], replica_group=group, op=nl.add)
     return out

@@ -16,11 +16,8 @@ import nki_dist.collectives as ncc
 from nki_dist import errors
 from nki_dist.compiler.compiled import Compiled
 from tests.launcher import resident_kernels as R
-
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
-B = A[::-1] * 10 + 1
-BOTH = nki.per_rank([A, B])
-same = np.testing.assert_array_equal
+from tests.launcher.in_a_row import summed
+from tests.launcher.resident_kernels import BOTH, A, B, at, same
 
 
 @pytest.fixture(scope="module", params=["inprocess", "ray"])
@@ -37,10 +34,6 @@ def pair(request):
 
 
 # ---- what is put ---------------------------------------------------------------------------------
-
-
-def at(row):
-    return np.array([[row]], np.int32)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +108,7 @@ def test_results_come_back_in_kind(world):
     same(world.run(R.added, z, x).numpy(), [A + B + A, B + B + B])  # a result is an argument
     same(z.numpy(), [A + B, B + B])  # and stays
     group = ncc.ReplicaGroup([[0, 1]])
-    same(world.run(R.reduced, z, group).numpy(), [A + 3 * B] * 2)
+    same(world.run(summed, z, group).numpy(), [A + 3 * B] * 2)
 
 
 def test_what_kernels_write_they_write_in_place(world):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 
-import numpy as np
 import pytest
 
 import nki_dist as nki
@@ -12,9 +11,10 @@ import nki_dist.collectives as ncc
 import nki_dist.language as nl
 from nki_dist import errors
 from tests.launcher import resident_kernels as R
+from tests.launcher.in_a_row import summed
+from tests.launcher.resident_kernels import A
 
 SPEC = nki.TensorSpec((4, 6), nl.float32)
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
 def test_shapes_of_results():
@@ -96,7 +96,7 @@ def test_time_is_that_of_a_launch_with_values():
             x = world.put(A)
             with world.session() as session:
                 y = world.run(R.added, x, x)
-                world.run(R.reduced, y, group)
+                world.run(summed, y, group)
                 world.run(R.add_into, x, y)
         found.append([(n.name, n.device_us) for n in session.launches])
     assert found[0] == found[1] and len(found[0]) == 3
@@ -109,5 +109,5 @@ def test_as_many_ranks_as_there_may_be():
         x = world.put(nki.TensorSpec((128, 64), nl.float32))
         group = ncc.ReplicaGroup([list(range(n, n + 64)) for n in range(0, ranks, 64)])
         with world.session() as session:
-            y = world.run(R.added, world.run(R.reduced, x, group), x)
+            y = world.run(R.added, world.run(summed, x, group), x)
         assert y.shape == (128, 64) and session.device_us > 0

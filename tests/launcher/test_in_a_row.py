@@ -12,7 +12,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import nki_dist as nki
@@ -20,11 +19,10 @@ import nki_dist.collectives as ncc
 from nki_dist import errors
 from nki_dist.launcher import resident
 from tests.launcher import resident_kernels as R
+from tests.launcher.in_a_row import summed
+from tests.launcher.resident_kernels import ROWS, A, known, same, value
 
 ROOT = Path(__file__).parents[2]
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
-ROWS = [np.array([[n]], np.int32) for n in range(4)]
-same = np.testing.assert_array_equal
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +34,6 @@ def not_in_a_test(monkeypatch):
 def world():
     with nki.World(ranks=1, lnc=2, host="ray") as made:
         yield made
-
-
-def value(tensor):
-    (only,) = tensor.numpy()
-    return only
-
-
-def known(world, *tensors):
-    """What these kernels make of tensors is compiled, sent and linked: they can go in a row."""
-    world.run(R.added, *tensors)
-    world.run(R.picked, tensors[0], world.put(ROWS[0]))
-    world.wait()
 
 
 # ---- order ---------------------------------------------------------------------------------------
@@ -162,7 +148,7 @@ def test_several_ranks(lnc):
         for _ in range(2):
             y, total, wanted = x, 0, [A, A + 1]
             for _ in range(6):
-                y = world.run(R.added, world.run(R.reduced, y, group), x)
+                y = world.run(R.added, world.run(summed, y, group), x)
                 total = wanted[0] + wanted[1]
                 wanted = [total + A, total + A + 1]
             same(y.numpy(), wanted)

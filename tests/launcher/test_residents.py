@@ -15,10 +15,9 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 from tests.launcher import resident_kernels as R
+from tests.launcher.resident_kernels import A, same
 
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
 MIB = 1 << 20
-same = np.testing.assert_array_equal
 
 
 @pytest.fixture(params=["inprocess", "ray"])

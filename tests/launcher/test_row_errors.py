@@ -10,7 +10,6 @@ import gc
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import nki_dist as nki
@@ -18,11 +17,9 @@ from nki_dist import errors
 from nki_dist.launcher import resident
 from nki_dist.ops.alignment import padded
 from tests.launcher import resident_kernels as R
+from tests.launcher.resident_kernels import ROWS, A, known, same, value
 
 ROOT = Path(__file__).parents[2]
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
-ROWS = [np.array([[n]], np.int32) for n in range(4)]
-same = np.testing.assert_array_equal
 
 
 @pytest.fixture(autouse=True)
@@ -34,18 +31,6 @@ def not_in_a_test(monkeypatch):
 def world():
     with nki.World(ranks=1, lnc=2, host="ray") as made:
         yield made
-
-
-def value(tensor):
-    (only,) = tensor.numpy()
-    return only
-
-
-def known(world, *tensors):
-    """What these kernels make of tensors is compiled, sent and linked: they can go in a row."""
-    world.run(R.added, *tensors)
-    world.run(R.picked, tensors[0], world.put(ROWS[0]))
-    world.wait()
 
 
 # ---- errors --------------------------------------------------------------------------------------

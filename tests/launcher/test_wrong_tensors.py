@@ -15,21 +15,13 @@ import nki_dist as nki
 import nki_dist.language as nl
 from nki_dist import errors
 from tests.launcher import resident_kernels as R
-
-A = np.arange(24, dtype=np.float32).reshape(4, 6)
-B = A[::-1] * 10 + 1
-BOTH = nki.per_rank([A, B])
-same = np.testing.assert_array_equal
+from tests.launcher.resident_kernels import BOTH, A, B, at, same
 
 
 @pytest.fixture(scope="module", params=["inprocess", "ray"])
 def world(request):
     with nki.World(ranks=2, lnc=1, host=request.param) as made:
         yield made
-
-
-def at(row):
-    return np.array([[row]], np.int32)
 
 
 # ---- wrong use -----------------------------------------------------------------------------------
