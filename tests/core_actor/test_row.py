@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
 import nki_dist as nki
 from nki_dist import errors
+from nki_dist.core_actor import row as rows
 from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.launcher import resident
 from nki_dist.launcher.session import session
@@ -140,3 +144,29 @@ def test_worlds_with_a_timeout_order_each_launch(monkeypatch):
                 y = world.run(R.added, x, x)
         same(y.numpy()[0], 2 * A)
         assert (watched.together, watched.alone) == (0, 8)
+
+
+@pytest.mark.slow
+def test_a_frozen_process_ends_a_row(world, monkeypatch):
+    """It can't say that it is: the row takes too long, and what isn't done is done by another."""
+    x = known(world)
+    watched = Watched(world.host, monkeypatch)
+    with world._lock:
+        made = [world.run(R.added, x, x) for _ in range(4)]
+        os.kill(world.host.processes[0][0], signal.SIGSTOP)
+    for tensor in made:
+        for part in tensor.numpy():
+            same(part, A + A)
+    assert (4, 0) in watched.rows
+
+
+def test_what_took_long_goes_alone(world, monkeypatch):
+    x = known(world)
+    monkeypatch.setattr(rows, "BRIEF", 0.0)
+    world.run(R.added, x, x).numpy()  # alone, as nothing follows it
+    watched = Watched(world.host, monkeypatch)
+    with world._lock:
+        for _ in range(3):
+            world.run(R.added, x, x)
+    world.wait()
+    assert (watched.together, watched.alone) == (0, 3)
