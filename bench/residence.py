@@ -192,23 +192,23 @@ def memory() -> bool:
 # ---- growth --------------------------------------------------------------------------------------
 
 
-def grows(name: str, times: int, act: Callable[[], object], most: int) -> bool:
-    """Whether so many times need no more memory than a tenth of them did."""
+def grows(name: str, times: int, act: Callable[[], object]) -> bool:
+    """Whether so many times need no more memory than a quarter of them did."""
 
     def state() -> tuple[int, int]:
         gc.collect()
         anonymous = memory_of(os.getpid(), "Pss_Anon")
         return store_bytes() + anonymous, len(os.listdir("/proc/self/fd"))
 
-    for _ in range(times // 10):
+    for _ in range(times // 4):
         act()
     before, files = state()
-    for _ in range(times - times // 10):
+    for _ in range(times - times // 4):
         act()
     after, more = state()
     grown, opened = (after - before) / MIB, more - files
     note = f" ({opened:+d} file descriptors)"
-    return verdict(f"{name}, growth", max(grown, 0.0), most, "MiB", note) and opened <= 2
+    return verdict(f"{name}, growth", max(grown, 0.0), 16, "MiB", note) and opened <= 2
 
 
 def growth() -> bool:
@@ -227,9 +227,8 @@ def growth() -> bool:
             def act(world: nki.World = world) -> None:
                 world.put(array).free()
 
-            found.append(grows(f"2,000 puts, {host}", 2000, act, 16))
-    found.append(grows("180 worlds, inprocess", 180, opened("inprocess"), 16))
-    found.append(grows("20 worlds, ray", 20, opened("ray"), 32))
+            found.append(grows(f"2,000 puts, {host}", 2000, act))
+        found.append(grows(f"200 worlds, {host}", 200, opened(host)))
     return all(found)
 
 
