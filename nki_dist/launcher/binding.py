@@ -247,9 +247,9 @@ def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[
         LaunchError: it is masked.
         NkiValidationError: NKI has no such dtype.
     """
-    if isinstance(value, InHbm):
-        return value.hollow, value.shape, value.nki_dtype
     of_numpy = isinstance(value, np.ndarray)
+    if not of_numpy and isinstance(value, InHbm):
+        return value.hollow, value.shape, value.nki_dtype
     # Of others nothing is asked: importing np.ma takes time, and a lock.
     if of_numpy and type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
         raise LaunchError(

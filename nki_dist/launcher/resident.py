@@ -58,7 +58,7 @@ class Resident:
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
     _refuse_closed: Callable[[], None]
     _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
-    _sessions: weakref.WeakSet[Sequence_]
+    _sessions: weakref.WeakSet[Sequence_] | None  # once there was one
 
     @leaves_package
     def put(self, value: Any, name: str | None = None, restore: Any = False) -> DeviceTensor:
@@ -269,13 +269,15 @@ class Resident:
             `.write_report(path)` and `.write_trace(path)`.
         """
         made = Sequence_(self, gap_us, check_schedule(schedule))
+        if self._sessions is None:
+            self._sessions = weakref.WeakSet()
         self._sessions.add(made)
         return made
 
     @property
     def sessions(self) -> list[Sequence_]:
         """Those that are open."""
-        return [s for s in self._sessions if s.open]
+        return [s for s in self._sessions or () if s.open]
 
     @staticmethod
     def note(sessions: Sequence[Sequence_], compiled: Compiled, result: LaunchResult) -> None:

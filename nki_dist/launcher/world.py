@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -144,7 +143,7 @@ class World(Recording, Resident, Hosted):
         self.residence = Residence(self)
         self._row = Row(stopping(self), ResidentLaunch.together)
         self._dried: dict[str, list[CoreReport]] = {}
-        self._sessions = weakref.WeakSet()
+        self._sessions = None
         self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
@@ -374,12 +373,11 @@ class World(Recording, Resident, Hosted):
         inputs = inputs_as_run(as_run, bound)
         launch = Launch(key, compiled, inputs, self.printer, self.timeout, session().warn)
         with self._lock:
-            again, start = self.retries, self._started
-
-            def attempt(launch: Launch) -> LaunchResult:
-                return start().launch(launch)
-
-            result = launch_again(lambda: attempt, launch, again) if again else attempt(launch)
+            start = self._started
+            if self.retries:
+                result = launch_again(lambda: lambda of: start().launch(of), launch, self.retries)
+            else:
+                result = start().launch(launch)
             if compiled.exchanges:
                 check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
             if compiled.watched:

@@ -158,8 +158,9 @@ class CoreGroup:
             NkiError: the first failure of any core, or the time is up.
             Stopped: another thread ended it.
         """
-        kept = self._ready.setdefault((key, places), {})
-        self._ready.move_to_end((key, places))
+        which = key, places
+        kept = self._ready.setdefault(which, {})
+        self._ready.move_to_end(which)
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
         new = [
