@@ -41,8 +41,9 @@ class Machine:
     def __init__(self, number: int, *commands: list[str]) -> None:
         text = " && ".join(map(shlex.join, commands))
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        if sys.prefix.startswith("/tmp/"):  # which is the machine's own
-            environment["FOLDER"] = sys.prefix
+        for folder in (sys.prefix, str(ROOT)):
+            if folder.startswith("/tmp/"):  # which is the machine's own
+                environment["FOLDER"] = folder
         self.process = subprocess.Popen(
             [SCRIPT, "run", str(number), text],
             cwd=ROOT,
