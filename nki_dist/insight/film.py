@@ -43,6 +43,8 @@ class Picture:
     __slots__ = ("every", "high", "low", "main", "odd", "shape", "values")
 
     def __init__(self, array: np.ndarray, main: bool, most: int = LARGEST) -> None:
+        if array.dtype.names:  # packed
+            array = array.view(f"u{array.itemsize}")
         rows = array.shape[0] if array.ndim > 1 else 1
         self.shape = rows, array.size // max(rows, 1)
         self.main = main
@@ -115,8 +117,7 @@ class Film(Log):
         ]
         for rank, arrays in enumerate(launched.inputs):
             for n, array in enumerate(arrays):
-                bits = array.view(f"u{array.itemsize}") if array.dtype.names else array  # packed
-                self.arguments[rank, n] = picture = Picture(bits, True)
+                self.arguments[rank, n] = picture = Picture(array, True)
                 self._taken += picture.values.nbytes
         super().__init__(launched)
 
