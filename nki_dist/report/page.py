@@ -78,7 +78,7 @@ def _parts(
         "bounds": text.bounds(profile),
         "advice": text.advice(advice),
         "engines": text.engines(profile),
-        "source": text.source(sources, profile["total_us"]),
+        "source": text.source(sources),
         "lines": text.lines(profile),
         "changes": text.changes(profile),
         "assumed": text.assumed(profile),
