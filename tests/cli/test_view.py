@@ -223,3 +223,11 @@ def test_pytest_writes_a_page_for_each_failure(tmp_path):
     assert "nki_dist report" in done.stdout and names[0] in done.stdout
     assert "5 rows outside" in (tmp_path / "pages" / names[0]).read_text()
     assert "3 failed, 1 passed, 1 xfailed" in done.stdout
+    done = subprocess.run(
+        [*line, "--nki-report=test_suite.py"],
+        cwd=tmp_path,
+        env=HERE,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 4 and "--nki-report test_suite.py: is no folder" in done.stderr
