@@ -14,7 +14,10 @@ import sys
 import tempfile
 import zlib
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -101,22 +104,33 @@ def shown(picture: Path) -> float:
     return float(found)
 
 
-def take(report: Path, picture: Path, width: int = NARROW) -> None:
-    """A report's timeline if the page is narrow; else its upper part, an instruction clicked."""
+@contextmanager
+def shown_in(page: Path, width: int, height: int, scale: int = 1) -> Iterator[Any]:
+    """A browser with a page, in a window of that size."""
     with opened.browser() as driver:
-        size = {"width": width, "height": 920, "mobile": False}
-        size["deviceScaleFactor"] = 2 if width == NARROW else 1
+        size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": scale}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        opened.opened(driver, report)
+        opened.opened(driver, page)
+        yield driver
+
+
+def screenshot(driver: Any, **clip: Any) -> bytes:
+    found = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})
+    return b64decode(found["data"])
+
+
+def take(report: Path, picture: Path, width: int = NARROW) -> None:
+    """A report's timeline if the page is narrow; else its upper part, an instruction clicked."""
+    with shown_in(report, width, 920, 2 if width == NARROW else 1) as driver:
+        clip = {}
         if width == NARROW:
             clip = {"clip": driver.execute_script(TIMELINE)}
         else:
             driver.execute_script(CHOOSE)
-            clip = {}
-        png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})["data"]
+        taken = screenshot(driver, **clip)
         time = driver.execute_script(HEADLINE).replace(",", "")
-    picture.write_bytes(labelled(b64decode(png), time))
+    picture.write_bytes(labelled(taken, time))
 
 
 def labelled(png: bytes, time: str) -> bytes:
@@ -129,13 +143,8 @@ def labelled(png: bytes, time: str) -> bytes:
 
 def shoot(page: Path, picture: Path, width: int, height: int) -> None:
     """The upper part of a page, as wide as a window."""
-    with opened.browser() as driver:
-        size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": 1}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        opened.opened(driver, page)
-        png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
-    picture.write_bytes(b64decode(png))
+    with shown_in(page, width, height) as driver:
+        picture.write_bytes(screenshot(driver))
 
 
 def main() -> None:
