@@ -14,10 +14,7 @@ import sys
 import tempfile
 import zlib
 from base64 import b64decode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -104,33 +101,31 @@ def shown(picture: Path) -> float:
     return float(found)
 
 
-@contextmanager
-def shown_in(page: Path, width: int, height: int, scale: int = 1) -> Iterator[Any]:
-    """A browser with a page, in a window of that size."""
-    with opened.browser() as driver:
-        size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": scale}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        opened.opened(driver, page)
-        yield driver
+def show(driver, page: Path, width: int, height: int, scale: int = 1) -> None:
+    """A page in a window of that size."""
+    size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": scale}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    opened.opened(driver, page)
 
 
-def screenshot(driver: Any, **clip: Any) -> bytes:
-    found = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})
-    return b64decode(found["data"])
+def screenshot(driver, **clip: object) -> bytes:
+    png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})["data"]
+    return b64decode(png)
 
 
 def take(report: Path, picture: Path, width: int = NARROW) -> None:
     """A report's timeline if the page is narrow; else its upper part, an instruction clicked."""
-    with shown_in(report, width, 920, 2 if width == NARROW else 1) as driver:
+    with opened.browser() as driver:
+        show(driver, report, width, 920, 2 if width == NARROW else 1)
         clip = {}
         if width == NARROW:
             clip = {"clip": driver.execute_script(TIMELINE)}
         else:
             driver.execute_script(CHOOSE)
-        taken = screenshot(driver, **clip)
+        png = screenshot(driver, **clip)
         time = driver.execute_script(HEADLINE).replace(",", "")
-    picture.write_bytes(labelled(taken, time))
+    picture.write_bytes(labelled(png, time))
 
 
 def labelled(png: bytes, time: str) -> bytes:
@@ -143,7 +138,8 @@ def labelled(png: bytes, time: str) -> bytes:
 
 def shoot(page: Path, picture: Path, width: int, height: int) -> None:
     """The upper part of a page, as wide as a window."""
-    with shown_in(page, width, height) as driver:
+    with opened.browser() as driver:
+        show(driver, page, width, height)
         picture.write_bytes(screenshot(driver))
 
 
