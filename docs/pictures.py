@@ -101,22 +101,31 @@ def shown(picture: Path) -> float:
     return float(found)
 
 
+def show(driver, page: Path, width: int, height: int, scale: int = 1) -> None:
+    """A page in a window of that size."""
+    size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": scale}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    opened.opened(driver, page)
+
+
+def screenshot(driver, **clip: object) -> bytes:
+    png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})["data"]
+    return b64decode(png)
+
+
 def take(report: Path, picture: Path, width: int = NARROW) -> None:
     """A report's timeline if the page is narrow; else its upper part, an instruction clicked."""
     with opened.browser() as driver:
-        size = {"width": width, "height": 920, "mobile": False}
-        size["deviceScaleFactor"] = 2 if width == NARROW else 1
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        opened.opened(driver, report)
+        show(driver, report, width, 920, 2 if width == NARROW else 1)
+        clip = {}
         if width == NARROW:
             clip = {"clip": driver.execute_script(TIMELINE)}
         else:
             driver.execute_script(CHOOSE)
-            clip = {}
-        png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})["data"]
+        png = screenshot(driver, **clip)
         time = driver.execute_script(HEADLINE).replace(",", "")
-    picture.write_bytes(labelled(b64decode(png), time))
+    picture.write_bytes(labelled(png, time))
 
 
 def labelled(png: bytes, time: str) -> bytes:
@@ -130,12 +139,8 @@ def labelled(png: bytes, time: str) -> bytes:
 def shoot(page: Path, picture: Path, width: int, height: int) -> None:
     """The upper part of a page, as wide as a window."""
     with opened.browser() as driver:
-        size = {"width": width, "height": height, "mobile": False, "deviceScaleFactor": 1}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        opened.opened(driver, page)
-        png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
-    picture.write_bytes(b64decode(png))
+        show(driver, page, width, height)
+        picture.write_bytes(screenshot(driver))
 
 
 def main() -> None:

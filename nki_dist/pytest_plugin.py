@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from nki_dist import World, arch, compat
+from nki_dist.cli.shared.files import check_writable
 from nki_dist.errors import NkiError, free_name, simulator_error
 from nki_dist.runtime.settings import (
     CHECK_VARIABLE,
@@ -78,6 +79,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     early_config.stash[_SAVED] = {name: os.environ.get(name) for name in chosen}
     os.environ.update(chosen)
     try:
+        check_writable("--nki-report", options.nki_report, folder=True)
         arch.from_environment()
         default_check()
         compat.install(force=options.nki_force)

@@ -21,6 +21,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -86,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     expected = expected_of(arguments)
+    if not 0 < arguments.max_size < math.inf:
+        raise refused(f"--max-size {arguments.max_size:g}; must be a positive number of MiB")
     output = int(arguments.output) if arguments.output.isdigit() else arguments.output
     ask = partial(
         _answers,
@@ -100,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     def page(answers: Sequence[Any]) -> str:
         record: Record = answers[0]
         each = of_rank(record, {output: expected}, arguments.rank) if expected is not None else None
-        size = max(int(arguments.max_size * (1 << 20)), 1)
+        size = int(arguments.max_size * (1 << 20))
         return record.report(each, size, notes=[str(answer) for answer in answers])
 
     return asking.asked(arguments, ask, _data, page)

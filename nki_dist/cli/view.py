@@ -13,73 +13,62 @@ from __future__ import annotations
 import argparse
 import hmac
 import secrets
-from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from nki_dist.cli import run as program
 from nki_dist.cli.record import expected_of, of_rank
-from nki_dist.cli.shared.asking import number_of
+from nki_dist.cli.shared import asking
 from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import NkiError
 from nki_dist.insight.live import Live
-from nki_dist.insight.record import Record
 from nki_dist.launcher.asked import Asker
-from nki_dist.launcher.session import session
 
 
 def register(subparsers: Any) -> None:
     purpose = "look at what a program's launches read and wrote"
     parser = add_command(subparsers, "view", purpose, __doc__, run)
-    parser.add_argument("--kernel", metavar="NAME", help="only launches of this kernel")
-    parser.add_argument(
-        "--launch", default="1", metavar="N", help="which launch of each kernel (default 1), or all"
-    )
     parser.add_argument("--expected", metavar="FILE", help="as of `record`, of output 0 of rank 0")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="default: a free one")
-    program.add_options(parser)
+    asking.add_launches(parser)
     parser.set_defaults(answers=False)  # it goes on until Ctrl-C, which is no failure
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program, then serve.
+    """Run the program, then serve; a failing SystemExit of the program goes through.
 
     Raises:
         LaunchError: wrong options, or the port is taken.
     """
     expected = expected_of(arguments)
-    if unread := program.unreadable(arguments):
-        return unread
-    asker = Asker(lambda record: record, arguments.kernel, number_of(arguments.launch))
-    session().observer = asker
-    try:
-        status = program.run(arguments)
-    except SystemExit:
-        status = 0  # what was launched before can be looked at
-    finally:
-        session().observer = None
-    kernels = [(kernel, a) for kernel, _, a in asker.answers if isinstance(a, Record)]
-    if not kernels:
-        print("nki-dist view: no launch to look at")
-        return status or 1
-    pages = []
-    for kernel, record in kernels:
+    with Server(arguments.port) as server:
+        show = partial(_serve, server=server, expected=expected)
+        return asking.looked_at(arguments, lambda record: record, show)
+
+
+def _serve(asker: Asker, server: Server, expected: Any) -> None:
+    """Serve all that was recorded until Ctrl-C."""
+    if not asker.answers:
+        print(f"nki-dist view: {asking.nothing(asker)}")
+        return
+    for n, (kernel, _, record) in enumerate(asker.answers, 1):
         each = None if expected is None else of_rank(record, {0: expected}, 0)
-        pages.append((kernel, Live(record, each)))
-    with Server(arguments.port, pages) as server:
-        for kernel, address in server.addresses:
-            print(f"{kernel}: {address}", flush=True)
-        print("Ctrl-C ends it", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print()
-    return status
+        server.pages[str(n)] = Live(record, each)
+        print(f"{kernel}: {server.address}/{n}/", flush=True)
+    print("Ctrl-C ends it", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves pages of records; `addresses` has kernels and where their pages are.
+    """Serves pages of records, below an address that nobody can guess.
+
+    Attributes:
+        pages: by what follows the address.
 
     Raises:
         LaunchError: the port can't be had.
@@ -87,15 +76,14 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, pages: Sequence[tuple[str, Live]]) -> None:
-        self.pages = [live for _, live in pages]
+    def __init__(self, port: int) -> None:
+        self.pages: dict[str, Live] = {}
         self.token = secrets.token_urlsafe(24)
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             raise refused(f"--port {port} can't be had: {error}") from None
-        base = f"http://127.0.0.1:{self.server_address[1]}/{self.token}"
-        self.addresses = [(kernel, f"{base}/{n}/") for n, (kernel, _) in enumerate(pages, 1)]
+        self.address = f"http://127.0.0.1:{self.server_address[1]}/{self.token}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -105,10 +93,10 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.path)
         _, token, number, name = ([*where.path.split("/"), "", "", "", ""])[:4]
         known = hmac.compare_digest(token.encode(), self.server.token.encode())
-        if not known or number not in map(str, range(1, len(self.server.pages) + 1)):
+        live = self.server.pages.get(number) if known else None
+        if live is None:
             self._answer(404, b"not here", "text/plain")
             return
-        live = self.server.pages[int(number) - 1]
         try:
             asked = {key: int(found[-1]) for key, found in parse_qs(where.query).items()}
             if name == "values":
@@ -124,14 +112,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, str(error).encode(), "text/plain; charset=utf-8")
 
     def _answer(self, status: int, content: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")  # the address is a secret
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        self.wfile.write(content)
+        with suppress(ConnectionError):  # the browser has gone on to another step, or closed
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Referrer-Policy", "no-referrer")  # the address is a secret
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
         """Nothing is told of requests: their addresses hold the token."""

@@ -69,7 +69,7 @@ def page(error: Mapping[str, Any], text: str, location: str | None, picture: Pic
 
 
 def _style() -> str:
-    return files("nki_dist").joinpath("report", "assets", "failure.css").read_text("utf-8")
+    return files("nki_dist.codes").joinpath("failure.css").read_text("utf-8")
 
 
 def _text(value: object) -> str:
@@ -203,11 +203,10 @@ def _overlap(p: Picture) -> str:
                 )
             x = end
     width, height = len(grid[0]) * size, len(grid) * size
-    keys = ((1, "one"), (2, "two"))
     told = "".join(
         f"<p><span class=key style='background:var(--{color})'></span>{_text(side['name'])}: "
         f"{_text(side['what'])} at {_short(side['line'])}</p>"
-        for (_, color), side in zip(keys, p["sides"])
+        for color, side in zip(("one", "two"), p["sides"])
     )
     cell = f"A square is {down} × {across} elements of {' × '.join(map(str, p['shape']))}."
     return (

@@ -106,12 +106,8 @@ class Columns:
         rows = s.shape[0] if s.region.on_chip else s.nbytes // s.dtype.itemsize // s.shape[-1]
         own = slot.core if s.role == "local" else -1
         at = s.address if s.region.on_chip else None
-        self._told.append(
-            [
-                *(s.title, s.region.value, list(s.shape), str(s.dtype), s.role, slot.rank, own),
-                *(rows, s.dtype.itemsize, list(at) if at else None, s.partition_bytes),
-            ]
-        )
+        told = [s.title, s.region.value, list(s.shape), str(s.dtype), own, rows, s.dtype.itemsize]
+        self._told.append([*told, list(at) if at else None, s.partition_bytes])
         self._storages.append(s)
         return self._tensors.setdefault(key, len(self._tensors))
 
@@ -125,9 +121,7 @@ class Columns:
         if found is None:
             p = r.pattern
             first = tuple(np.asarray(p.first).tolist()) if np.ndim(p.first) else int(p.first)
-            kind = "f" if r.dtype.is_float else r.dtype.kind[0]
-            shape = (*r.shape, 1) if len(r.shape) < 2 and not np.ndim(p.first) else r.shape
-            way = first, p.shape, p.strides, p.run, r.dtype.itemsize, kind, str(r.dtype), shape
+            way = first, p.shape, p.strides, p.run, r.dtype.itemsize
             found = self._known[id(r)] = _number(self._accesses, way)
         return found
 

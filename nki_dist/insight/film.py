@@ -8,7 +8,6 @@ four, and the last one. Nothing is left out without `sampled` counting it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -21,7 +20,7 @@ from nki_dist.insight.regions import region
 from nki_dist.insight.replay import Hooks, Launched, Place
 from nki_dist.isa.gather import has_vector
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.program import Access, Instruction, instructions
+from nki_dist.program import Access, Instruction
 
 LARGEST: Final = 1 << 20  # elements of a picture
 NAN, INFINITE = 1, 2  # what `odd` is made of
@@ -43,6 +42,8 @@ class Picture:
     __slots__ = ("every", "high", "low", "main", "odd", "shape", "values")
 
     def __init__(self, array: np.ndarray, main: bool, most: int = LARGEST) -> None:
+        if array.dtype.names:  # packed
+            array = array.view(f"u{array.itemsize}")
         rows = array.shape[0] if array.ndim > 1 else 1
         self.shape = rows, array.size // max(rows, 1)
         self.main = main
@@ -108,15 +109,11 @@ class Film(Log):
         self.parameters: dict[int, Any] = {}  # by instruction
         self._taken, self._room = 0, 3 * room  # more than will fit: how well it packs isn't known
         self._small = LARGEST
-        self._rounds: dict[tuple[int, int], int] = defaultdict(int)
-        self._times = [
-            Counter(i.location for i in instructions(program.body))
-            for program in launched.compiled.programs
-        ]
+        # By line: how often it was carried out, what it wrote last, and if that is kept anyway.
+        self._rounds: dict[Any, tuple[int, list[Picture], bool]] = {}
         for rank, arrays in enumerate(launched.inputs):
             for n, array in enumerate(arrays):
-                bits = array.view(f"u{array.itemsize}") if array.dtype.names else array  # packed
-                self.arguments[rank, n] = picture = Picture(bits, True)
+                self.arguments[rank, n] = picture = Picture(array, True)
                 self._taken += picture.values.nbytes
         super().__init__(launched)
 
@@ -133,12 +130,16 @@ class Film(Log):
         if after is not None:
             after(number)
         line = place.slot.core, i.location
-        count = self._rounds[line] = self._rounds[line] + 1
+        count, last, kept = self._rounds.get(line, (0, [], True))
+        for p in last if not kept else ():  # it was the last so far
+            p.main = False
+            if p.values.size > self._small:
+                self._taken -= p.shrink(self._small)
+        count += 1
+        found = [Picture(self._values(place, a), True) for a in written]
         # 1, 2, 4, 16, 64, ...
-        main = count == 2 or (not count & (count - 1) and count & 0x55555555)
-        main = bool(main) or count == self._times[place.slot.lnc_core][i.location]
-        most = LARGEST if main else self._small
-        found = [Picture(self._values(place, a), main, most) for a in written]
+        kept = count == 2 or bool(not count & (count - 1) and count & 0x55555555)
+        self._rounds[line] = count, found, kept
         self.pictures[number] = found
         self._taken += sum(p.values.nbytes for p in found)
         if self._taken > self._room:

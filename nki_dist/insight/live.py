@@ -13,7 +13,7 @@ import numpy as np
 from nki_dist.errors import LaunchError
 from nki_dist.insight.columns import Columns
 from nki_dist.insight.executed import Executions
-from nki_dist.insight.film import Film
+from nki_dist.insight.film import Film, Picture
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.page import MAX_SIZE, chain
 from nki_dist.insight.record import Record
@@ -47,7 +47,7 @@ class Live:
         with self._lock:
             both = self._steps.values(step)
         named = {f"{name} {n}": a for n, found in enumerate(both) for name, a in found.items()}
-        return bundle({}, {name: _plain(a) for name, a in named.items()})
+        return bundle({}, {n: Picture(a, True, a.size).values.ravel() for n, a in named.items()})
 
     def origin(self, step: int, tensor: int, element: int) -> str:
         """Where an element of a tensor came from, as it was after a step: HTML.
@@ -72,12 +72,3 @@ class Live:
         return chain(walk.steps, self._made.steps, "", what, walk.complete) or (
             f"<p class=note>{len(walk.sources.all())} sources, and no instruction that wrote it</p>"
         )
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Numbers as a page has them."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype.names:  # packed
-        flat = flat.view(f"u{flat.itemsize}")
-    kind = {"i": np.int32, "u": np.uint32, "b": np.uint32}.get(flat.dtype.kind, np.float32)
-    return flat.astype(kind)

@@ -23,14 +23,7 @@ from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
 from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
-from nki_dist.insight.steps import (
-    Difference,
-    NonFinite,
-    Origin,
-    Printed,
-    Writes,
-    plural,
-)
+from nki_dist.insight.steps import Difference, NonFinite, Origin, Printed, Writes, plural
 from nki_dist.insight.wrong import Wrong, told
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.report import Profile
@@ -300,9 +293,8 @@ class Record(Printed):
         page = self.report(max_size=_NOTEBOOK, charts=False)
         style = "width: 100%; height: 900px; border: 0"
         return (
-            text
-            + f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}">'
-            + ("</iframe>")
+            f'{text}<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}">'
+            "</iframe>"
         )
 
     def __str__(self) -> str:

@@ -152,4 +152,5 @@ def _surely_right(c: Checked) -> np.ndarray:
             right = whole
             break
     usual = np.abs(c.wanted[np.isfinite(c.wanted)])
-    return np.flatnonzero(right.reshape(-1) & (np.abs(c.wanted) > 0.1 * usual.mean()))
+    least = 0.1 * usual.mean() if usual.size else np.inf
+    return np.flatnonzero(right.reshape(-1) & (np.abs(c.wanted) > least))

@@ -54,8 +54,8 @@ def write_parts(path: str | PathLike[str], name: str, parts: Mapping[str, str]) 
 
 
 def filled(name: str, parts: Mapping[str, str]) -> str:
-    """A template with its parts; none is looked into for marks of others."""
-    pieces = re.split(r"<!--(\w+)-->", asset(name))
+    """A template in its frame, with its parts; none is looked into for marks of others."""
+    pieces = re.split(r"<!--(\w+)-->", asset("frame.html").replace("<!--main-->", asset(name)))
     assert set(pieces[1::2]) == set(parts), name
     pieces[1::2] = [parts[mark] for mark in pieces[1::2]]
     return "".join(pieces)
@@ -78,7 +78,7 @@ def _parts(
         "bounds": text.bounds(profile),
         "advice": text.advice(advice),
         "engines": text.engines(profile),
-        "source": text.source(sources, profile["total_us"]),
+        "source": text.source(sources),
         "lines": text.lines(profile),
         "changes": text.changes(profile),
         "assumed": text.assumed(profile),

@@ -170,8 +170,7 @@ def _each(line: SequenceProfile, labels: Sequence[str]) -> str:
             f"{'<h3>Advice</h3>' * bool(found)}{text.findings(found)}"
             f"<h3>Lines</h3>{text.lines(p)}</details>"
         )
-    more = len(order) - _EACH
-    return "".join(parts) + (f"<p class=note>{more:,} more</p>" if more > 0 else "")
+    return "".join(parts) + text.rest(len(order) - _EACH)
 
 
 def _assumed(line: SequenceProfile) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import PurePath
 from typing import Any, Final
@@ -47,6 +48,11 @@ def size(n: int) -> str:
 def short(location: str) -> str:
     """`file:line` without the file's folder."""
     return PurePath(location).name
+
+
+def rest(count: int, what: str = "") -> str:
+    """What is said of rows that aren't shown."""
+    return f"<p class=note>{count:,} more{what}</p>" if count > 0 else ""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int, kind: str = "") -> str:
@@ -147,38 +153,47 @@ def engines(p: Mapping[str, Any]) -> str:
                 f"<td class=bar><b class={name} style='width:{min(share, 1):.2%}'></b></td>"
                 f"<td class=n>{share:.1%}</td></tr>"
             )
-    more = p["cores"] - CORES
-    note = f"<p class=note>{more} more cores</p>" if more > 0 else ""
     return (
         "<table class=bars><thead><tr><th class=n>core</th><th>engine</th><th class=n>instructions"
         "</th><th class=n>busy µs</th><th></th><th class=n>busy</th></tr></thead>"
-        f"{''.join(rows)}</table>{note}"
+        f"{''.join(rows)}</table>{rest(p['cores'] - CORES, ' cores')}"
     )
 
 
-def source(found: Sequence[Listing], total_us: float) -> str:
+def source(found: Sequence[Listing]) -> str:
     """The kernel's source with the time of each line."""
     parts = []
     for n, listing in enumerate(found):
-        rows: list[str] = []
         longest = max(listing.critical_us.values(), default=0.0) or 1.0
-        for first, texts in listing.parts:
-            if rows:
-                rows.append("<tr class=gap><td colspan=5>⋯</td></tr>")
-            for number, line in enumerate(texts, first):
-                rows.append(_line(listing, n, number, line, longest))
-        if not listing.parts:
-            rows = [_line(listing, n, k, None, longest) for k in sorted(listing.total_us)]
-        spent = sum(listing.critical_us.values())
-        parts.append(
-            f"<details{' open' if n < 3 else ''}><summary><b>{escaped(listing.name)}</b> "
-            f"<span>{us(spent)} µs critical</span></summary>"
-            f"<div class=code><table>{''.join(rows)}</table></div></details>"
-        )
+        title = f"<span>{us(sum(listing.critical_us.values()))} µs critical</span>"
+        parts.append(code(listing, n < 3, 5, partial(_line, listing, n, longest), title))
     return "".join(parts)
 
 
-def _line(listing: Listing, n: int, number: int, line: str | None, longest: float) -> str:
+def code(
+    listing: Listing, opened: bool, columns: int, row: Callable[[int, str], str], title: str = ""
+) -> str:
+    """A function's source.
+
+    Args:
+        row: makes HTML of a line's number, and of its text as HTML.
+    """
+    unknown = [(number, [None]) for number in sorted(listing.total_us)]
+    parts = [
+        "".join(
+            row(number, "<i>source not found</i>" if line is None else escaped(line))
+            for number, line in enumerate(lines, first)
+        )
+        for first, lines in listing.parts or unknown
+    ]
+    gap = f"<tr class=gap><td colspan={columns}>⋯</td></tr>" if listing.parts else ""
+    return (
+        f"<details{' open' if opened else ''}><summary><b>{escaped(listing.name)}</b> {title}"
+        f"</summary><div class=code><table>{gap.join(parts)}</table></div></details>"
+    )
+
+
+def _line(listing: Listing, n: int, longest: float, number: int, line: str) -> str:
     spent, total = listing.critical_us.get(number), listing.total_us.get(number)
     used = "" if total is None else f" id=s{n}-{number} class=used tabindex=0"
     cells = "<td class=n></td><td class=bar></td><td class=n></td>"
@@ -188,8 +203,7 @@ def _line(listing: Listing, n: int, number: int, line: str | None, longest: floa
         critical = us(spent, longest) if spent else "–"
         sums = us(total, max(listing.total_us.values()))
         cells = f"<td class=n>{critical}</td><td class=bar>{width}</td><td class=n>{sums}</td>"
-    shown = escaped(line) if line is not None else "<i>source not found</i>"
-    return f"<tr{used}>{cells}<td class=no>{number}</td><td class=src>{shown}</td></tr>"
+    return f"<tr{used}>{cells}<td class=no>{number}</td><td class=src>{line}</td></tr>"
 
 
 def lines(p: Mapping[str, Any]) -> str:
@@ -206,9 +220,7 @@ def lines(p: Mapping[str, Any]) -> str:
         for x in p["lines"][:_LINES]
     ]
     heads = ["critical µs", "total µs", "longest µs", "count", "instruction", "engine", "line"]
-    more = len(p["lines"]) - len(rows)
-    note = f"<p class=note>{more} more lines</p>" if more > 0 else ""
-    return table(heads, rows, 4) + note
+    return table(heads, rows, 4) + rest(len(p["lines"]) - len(rows), " lines")
 
 
 def changes(p: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ or `textContent` in the script.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,6 @@ SCRIPTS: Final = (
 STYLES: Final = ("style.css", "values.css")
 _CHAIN: Final = 60  # steps of an origin
 _TENSORS: Final = 400  # rows of the table
-_SHOWN: Final = 4  # values in a line
 
 
 def source(listings: Sequence[Listing], wrong: Any) -> str:
@@ -35,32 +35,22 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
     """
     first_wrong = wrong.line if wrong is not None and wrong.first else ""
     marked = [wrong.line, *wrong.others] if wrong is not None else []
-    found = []
-    for n, listing in enumerate(listings):
-        rows: list[str] = []
-        for first, lines in listing.parts or [(k, [""]) for k in sorted(listing.total_us)]:
-            if rows:
-                rows.append("<tr class=gap><td colspan=3>⋯</td></tr>")
-            for number, line in enumerate(lines, first):
-                where = f"{listing.file}:{number}"
-                count = listing.total_us.get(number)
-                used = "" if count is None else f" id=s{n}-{number} class=used tabindex=0"
-                if where == first_wrong:
-                    used = f' id=s{n}-{number} class="used wrong" tabindex=0'
-                    used += f' data-first-wrong="{text.escaped(where)}" title="first wrong line"'
-                elif where in marked and count is not None:
-                    used = f' id=s{n}-{number} class="used suspect" tabindex=0'
-                shown = text.escaped(line) if listing.parts else "<i>source not found</i>"
-                times = f"{int(count):,}×" if count is not None else ""
-                rows.append(
-                    f"<tr{used}><td class=n>{times}</td><td class=no>{number}</td>"
-                    f"<td class=src>{shown}</td></tr>"
-                )
-        found.append(
-            f"<details open><summary><b>{text.escaped(listing.name)}</b></summary>"
-            f"<div class=code><table>{''.join(rows)}</table></div></details>"
+
+    def row(listing: Listing, n: int, number: int, line: str) -> str:
+        where, count = f"{listing.file}:{number}", listing.total_us.get(number)
+        kind = "used wrong" if where == first_wrong else "used suspect" * (where in marked)
+        used = "" if count is None else f" id=s{n}-{number} class='{kind or 'used'}' tabindex=0"
+        if where == first_wrong:
+            used += f' data-first-wrong="{text.escaped(where)}" title="first wrong line"'
+        times = "" if count is None else f"{int(count):,}×"
+        return (
+            f"<tr{used}><td class=n>{times}</td><td class=no>{number}</td>"
+            f"<td class=src>{line}</td></tr>"
         )
-    return "".join(found)
+
+    return "".join(
+        text.code(listing, True, 3, partial(row, listing, n)) for n, listing in enumerate(listings)
+    )
 
 
 def tensors(told: Sequence[Sequence[Any]]) -> str:
@@ -77,8 +67,7 @@ def tensors(told: Sequence[Sequence[Any]]) -> str:
         for (name, memory, shape, dtype), numbers in list(kinds.items())[:_TENSORS]
     ]
     made = text.table(["tensor", "memory", "shape", "dtype", ""], rows, 0)
-    more = len(kinds) - len(rows)
-    return made + (f"<p class=note>{more:,} more</p>" if more > 0 else "")
+    return made + text.rest(len(kinds) - len(rows))
 
 
 def dimensions(shape: Iterable[int]) -> str:
@@ -130,8 +119,7 @@ def chain(what: str, value: str, steps: Sequence[Mapping[str, Any]], complete: b
             f"<code>{text.escaped(s['values'])}</code>"
             f"<p>{'<br>'.join(map(text.escaped, s['reads']))}</p></div></li>"
         )
-    left = len(steps) - len(rows)
-    note = f"<p class=note>{left:,} more steps</p>" if left > 0 else ""
+    note = text.rest(len(steps) - len(rows), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
     return (

@@ -123,6 +123,13 @@ class _Rest:
         lone = core if not self.lnc else -1
         return kind, wait.number, wait.channel, wait.location, place, lone
 
+    def _kinds_of(self, cores: Iterable[int]) -> list[list[int]]:
+        """Cores of one state each, in the order in which the states come."""
+        kinds: dict[Hashable, list[int]] = defaultdict(list)
+        for core in cores:
+            kinds[self._state(core)].append(core)
+        return list(kinds.values())
+
     # ---- who waits for whom -------------------------------------------------------------------
 
     def _sides(self) -> list[_Side]:
@@ -182,10 +189,7 @@ class _Rest:
             sides = (side for side in self.sides if not over.isdisjoint(side.missed))
             waiting = [core for side in sides for core in side.cores]
             return min(sorted(over), sorted(waiting), key=self._weight)
-        kinds: dict[Hashable, list[int]] = defaultdict(list)
-        for core in self._circles():
-            kinds[self._state(core)].append(core)
-        ordered = sorted(kinds.values(), key=self._weight)
+        ordered = sorted(self._kinds_of(self._circles()), key=self._weight)
         return [core for kind in ordered[:-1] or ordered for core in kind] or list(self.waits)
 
     def _odd(self, wait: Wait) -> int:
@@ -230,11 +234,9 @@ class _Rest:
         self, fault: Sequence[int], pair: tuple[Wait, Wait | Message] | None
     ) -> dict[str, Any]:
         """Equal cores as one, and whom they wait for; see `codes.picture`."""
-        kinds: dict[Hashable, list[int]] = defaultdict(list)
         first = set(fault)
-        for core in sorted((*self.waits, *self.finished), key=lambda c: (c not in first, c)):
-            kinds[self._state(core)].append(core)
-        few = list(kinds.values())[: 2 * LINES]
+        cores = sorted((*self.waits, *self.finished), key=lambda c: (c not in first, c))
+        few = self._kinds_of(cores)[: 2 * LINES]
         place = {core: n for n, cores in enumerate(few) for core in cores}
         nodes, edges = [], set()
         for n, cores in enumerate(few):
@@ -317,15 +319,12 @@ class _Rest:
 
     def _lines(self, fault: Sequence[int], without: Collection[int]) -> list[str]:
         """Cores of one state each, those at fault first."""
-        first = set(fault)
-        kinds: tuple[dict[Hashable, list[int]], ...] = (defaultdict(list), defaultdict(list))
-        for core in sorted((*self.waits, *self.finished), key=lambda c: (c in self.finished, c)):
-            if core not in without:
-                kinds[core not in first][self._state(core)].append(core)
-        lines: list[str] = []
-        for found in kinds:
-            lines += [self._line(cores) for cores in list(found.values())[:LINES]]
-            rest = list(found.values())[LINES:]
+        first, lines = set(fault), list[str]()
+        told = [c for c in (*sorted(self.waits), *sorted(self.finished)) if c not in without]
+        for at_fault in (True, False):
+            kinds = self._kinds_of(c for c in told if (c in first) == at_fault)
+            lines += [self._line(cores) for cores in kinds[:LINES]]
+            rest = kinds[LINES:]
             if rest:
                 cores = [c for each in rest for c in each]
                 lines.append(f"{self._names(cores)}: {len(cores):,} more, in {len(rest)} states")

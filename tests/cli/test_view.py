@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import urllib.error
@@ -36,6 +38,8 @@ def halved(x):
     nl.store(out[0:7], tile)
     return out
 
+if "--noisy" in sys.argv:
+    print("running")
 x = np.arange(70, dtype=np.float32).reshape(7, 10)
 doubled(x)
 halved(x)
@@ -79,6 +83,11 @@ def test_record_writes_a_page_for_each_launch(folder):
     assert (folder / "both-1.html").stat().st_size <= 1.9 * (1 << 20)
     done = command(folder, "record", "--html", "small.html", "--max-size", "0.01", "prog.py")
     assert done.returncode == 1 and re.search("max_size=.* takes at least", done.stderr)
+    assert "==== halved" in done.stdout  # answers don't depend on the page
+    for size in ("nan", "0", "-3", "inf"):
+        done = command(folder, "record", "--max-size", size, "prog.py")
+        assert done.returncode == 1 and "a positive number of MiB" in done.stderr, size
+        assert not done.stdout  # the program hasn't run
 
 
 def fetched(address: str) -> bytes:
@@ -133,7 +142,35 @@ def test_view_serves_until_ctrl_c(folder):
 
 def test_view_says_that_there_is_nothing_to_look_at(folder):
     done = command(folder, "view", "--kernel", "other", "prog.py")
-    assert done.returncode == 1 and "no launch to look at" in done.stdout
+    assert done.returncode == 1 and "the program launched doubled (1), halved (1)" in done.stdout
+
+
+def test_view_takes_its_port_before_the_program_runs(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = command(folder, "view", "--port", str(taken.getsockname()[1]), "prog.py", "--noisy")
+    assert done.returncode == 1 and "can't be had" in done.stderr and not done.stdout
+
+
+def test_view_ends_as_the_program_does(folder):
+    (folder / "exits.py").write_text(PROGRAM + "sys.exit(3)\n")
+    line = [sys.executable, "-m", "nki_dist", "view", "exits.py"]
+    with subprocess.Popen(
+        line, cwd=folder, env=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            address = re.search(r"http://\S+", server.stdout.readline())[0]
+            port = int(re.search(r":(\d+)/", address)[1])
+            for _ in range(3):  # browsers that go away while they are answered
+                with socket.create_connection(("127.0.0.1", port)) as left:
+                    path = address.partition(str(port))[2]
+                    left.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+                    left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            assert "<title>doubled" in fetched(address).decode()
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 3
+            assert not server.stderr.read()
+        finally:
+            server.kill()
 
 
 def test_run_writes_errors_as_pages(folder):
@@ -186,3 +223,11 @@ def test_pytest_writes_a_page_for_each_failure(tmp_path):
     assert "nki_dist report" in done.stdout and names[0] in done.stdout
     assert "5 rows outside" in (tmp_path / "pages" / names[0]).read_text()
     assert "3 failed, 1 passed, 1 xfailed" in done.stdout
+    done = subprocess.run(
+        [*line, "--nki-report=test_suite.py"],
+        cwd=tmp_path,
+        env=HERE,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 4 and "--nki-report test_suite.py: is no folder" in done.stderr

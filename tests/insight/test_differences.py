@@ -70,6 +70,7 @@ def test_rows_that_hold_what_others_should():
     ("where", "text"),
     [
         (np.s_[3:5, 10:20], "exactly those of rows 3 to 4, columns 10 to 19 differ"),
+        (np.s_[1:6:2, 3:33:3], "every 2nd of rows 1 to 5, every 3rd of columns 3 to 30 differ"),
         (np.s_[7, 9], "exactly those of row 7, column 9 differ"),
         (np.s_[::4, :], "exactly those of every 4th of rows 0 to 32, all columns differ"),
         (np.triu_indices(36, 2), "exactly the elements with column - row >= 2 differ"),
@@ -93,8 +94,9 @@ def test_what_isnt_finite_is_counted_apart():
 
 
 def test_rounding_to_a_type_is_told_as_such():
-    for dtype, name in ((ml_dtypes.bfloat16, "bfloat16"), (ml_dtypes.float8_e4m3, "float8_e4m3")):
-        got = WANT.astype(dtype).astype(np.float64)
+    types = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2)
+    for dtype in types:
+        got, name = WANT.astype(dtype).astype(np.float64), dtype.__name__
         assert any(f"as rounding to {name} would" in s for s in said(got, rounding=1e-5)), name
     clipped = np.clip(WANT * 600, -448, 448)
     assert any("they end at 448, float8_e4m3fn's largest" in s for s in said(clipped, WANT * 600))

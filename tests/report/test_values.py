@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import warnings
 from base64 import b64decode
 from html import unescape
 
@@ -103,6 +104,27 @@ def test_ranges_are_those_of_all_elements_and_first_and_last_rounds_are_whole(re
     assert min(kept[0], kept[1], kept[3], kept[15], kept[-1]) > 8 * np.median(kept)
 
 
+def test_the_last_round_of_a_loop_at_run_time_is_whole():
+    @nki.jit
+    def looped(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+
+        def body(_):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+
+        nl.fori_loop(0, 201, body)
+        nl.store(out, tile)
+        return out
+
+    film = Film(nki.record(looped)(X).launched, 4 << 20)
+    film.fit(4 << 20)
+    kept = [found[0].values.size for found in film.pictures.values()][1:-1]
+    assert [kept[n] for n in (0, 1, 3, 15, 63, 200)] == [X.size] * 6
+    assert np.median(kept) <= X.size / 8 and film.taken <= 4 << 20
+    assert film.taken == sum(p.values.nbytes for f in film.pictures.values() for p in f) + X.nbytes
+
+
 def test_equal_records_give_equal_files(record):
     again = nki.record(rounds)(X, 200)
     assert record.report(max_size=4 << 20) == again.report(max_size=4 << 20)
@@ -174,6 +196,13 @@ def test_first_wrong_line_is_named_only_where_something_tells(record):
     off = record.report(expected=want * 2, charts=False)
     assert "they are 1/2 of what is expected" in off and "data-first-wrong" not in off
     assert "came through the lines below" in off
+
+
+def test_nothing_but_nan_expected():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        page = nki.record(rounds)(X[:3, :4], 2).report(expected=X[:3, :4] * np.nan, charts=False)
+    assert "12 of them are finite where NaN is expected" in page
 
 
 def test_what_elements_were_made_of():

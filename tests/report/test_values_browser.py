@@ -75,8 +75,9 @@ HELD = """
   const {data, contents} = report;
   const holds = (o, step, after) => {
     const tensor = data.tensor[o], found = contents.at(tensor, step, after), held = [];
+    const {itemsize} = data.tensors[tensor];
     places(data.accesses[data.access[o]], (place, n) => {
-      const e = Math.floor(place / data.tensors[tensor][8]), row = Math.floor(e / found.columns);
+      const e = Math.floor(place / itemsize), row = Math.floor(e / found.columns);
       const cell = row * found.width + e % found.columns;
       held[n] = found.by[cell] === UNWRITTEN ? "unwritten" : number(found.values[cell]);
     });

@@ -1,4 +1,4 @@
-"""What `nki-dist record` and `nki-dist drift` share: which launches, and how answers are shown."""
+"""What `nki-dist record`, `view` and `drift` share: which launches, and how answers are shown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,14 @@ from nki_dist.launcher.session import session
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that choose launches and how answers are shown, and those of a program."""
+    parser.add_argument("--json", action="store_true", help="print the answers as JSON")
+    parser.add_argument("--html", metavar="FILE", help="also write the answers as a page")
+    add_launches(parser)
+
+
+def add_launches(parser: argparse.ArgumentParser) -> None:
+    """The options that choose launches, and those of a program."""
+    parser.set_defaults(json=False)
     parser.add_argument("--kernel", metavar="NAME", help="only launches of this kernel")
     parser.add_argument(
         "--launch",
@@ -33,8 +42,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="which launch of each kernel, from 1 on, or all (default 1)",
     )
-    parser.add_argument("--json", action="store_true", help="print the answers as JSON")
-    parser.add_argument("--html", metavar="FILE", help="also write the answers as a page")
     program.add_options(parser)
 
 
@@ -44,12 +51,21 @@ def asked(
     data: Callable[[Sequence[Any]], dict[str, Any]],
     page: Callable[[Sequence[Any]], str] | None = None,
 ) -> int:
-    """Run the program, ask its launches, show the answers; a failing SystemExit goes through.
+    """The same as `looked_at`, where answers are shown as the options say.
 
     Args:
         ask: gives answers that can be printed.
         data: the answers to one launch as JSON.
         page: the answers to one launch as HTML, by default their texts.
+    """
+    check_writable("--html", arguments.html)
+    return looked_at(arguments, ask, partial(_show, arguments=arguments, data=data, page=page))
+
+
+def looked_at(
+    arguments: argparse.Namespace, ask: Callable[[Record], Any], show: Callable[[Asker], None]
+) -> int:
+    """Run the program, ask its launches, show what they say; a failing SystemExit goes through.
 
     Returns:
         The program's exit status; 1 if no launch could be asked.
@@ -57,10 +73,9 @@ def asked(
     Raises:
         LaunchError: wrong options.
     """
-    check_writable("--html", arguments.html)
     if unread := program.unreadable(arguments):
         return unread
-    asker = Asker(ask, arguments.kernel, number_of(arguments.launch))
+    asker = Asker(ask, arguments.kernel, _number(arguments.launch))
     session().observer = asker
     status = 1
     try:
@@ -72,12 +87,12 @@ def asked(
         status = 0  # a program may say so, too; whether answers are good is told afterwards
     finally:  # launches before an error or sys.exit() are of interest, too
         session().observer = None
-        _show(asker, arguments, data, page)
+        show(asker)
     answered = [a for _, _, a in asker.answers if not isinstance(a, NkiError)]
     return status or (0 if answered else 1)
 
 
-def number_of(text: str) -> int | None:
+def _number(text: str) -> int | None:
     """Which launch `--launch` means; None for all.
 
     Raises:
@@ -96,27 +111,26 @@ def _show(
     data: Callable[[Sequence[Any]], dict[str, Any]],
     page: Callable[[Sequence[Any]], str] | None,
 ) -> None:
-    if arguments.html is not None:
-        for name, text in _pages(asker, arguments, page):
-            with writing("--html", name):
-                Path(name).write_text(text, encoding="utf-8")
     if arguments.json:
         found = [
             {"kernel": kernel, "launch": number, **_data(answers, data)}
             for kernel, number, answers in asker.answers
         ]
         print(json.dumps(found, indent=1))
-        return
-    for kernel, number, answers in asker.answers:
-        print(f"\n==== {kernel}, launch {number} of its kind")
-        shown = [answers] if isinstance(answers, NkiError) else answers
-        for answer in shown:
-            print(answer)
-    if not asker.answers:
-        print(f"\n{_nothing(asker)}")
+    else:
+        for kernel, number, answers in asker.answers:
+            print(f"\n==== {kernel}, launch {number} of its kind")
+            print(*([answers] if isinstance(answers, NkiError) else answers), sep="\n")
+        if not asker.answers:
+            print(f"\n{nothing(asker)}")
+    if arguments.html is not None:  # which may fail, and answers have taken a while
+        for name, text in _pages(asker, arguments, page):
+            with writing("--html", name):
+                Path(name).write_text(text, encoding="utf-8")
 
 
-def _nothing(asker: Asker) -> str:
+def nothing(asker: Asker) -> str:
+    """What there was, where no launch was asked."""
     if not asker.launches:
         return "no kernel was launched"
     names = ", ".join(f"{name} ({count})" for name, count in asker.launches.items())
@@ -149,7 +163,7 @@ def _pages(
         shown = [answers] if isinstance(answers, NkiError) else answers
         parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
     if not parts:
-        parts.append(f"<p>{escape(_nothing(asker))}</p>")
+        parts.append(f"<p>{escape(nothing(asker))}</p>")
     title = escape(arguments.program)
     head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
     yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])
@@ -173,6 +187,3 @@ def plain(value: Any) -> Any:
         return plain(float(value))  # the narrow types of ml_dtypes
     except (TypeError, ValueError):
         return str(value)
-
-
-__all__ = ["add_options", "asked", "number_of", "plain"]

@@ -6,6 +6,9 @@ const NAN = 1, INFINITE = 2, SIGNED = 4, UNSIGNED = 8; // what `odd` of a pictur
 class Contents {
   constructor(data, pictures) {
     Object.assign(this, {data, pictures, held: new Map()});
+    data.tensors = data.tensors.map(([name, memory, shape, dtype, core, rows, itemsize, place, bytes]) =>
+      ({name, memory, shape, dtype, core, rows, itemsize, place, bytes, size: shape.reduce((a, b) => a * b, 1)}));
+    for (const tensor of data.tensors) tensor.columns = Math.max(tensor.size / (tensor.rows || 1), 1);
     const {values, rows, columns, down, across, of} = pictures, count = values.length / 4, raw = new Uint8Array(values.length);
     for (let byte = 0; byte < 4; byte++) // they were packed byte by byte
       for (let n = 0, at = byte * count; n < count; n++) raw[4 * n + byte] = values[at + n];
@@ -32,7 +35,7 @@ class Contents {
 
   // A tensor that nobody has written yet; what is larger than CELLS is shown by parts of it.
   blank(tensor) {
-    const [, , shape, , , , , rows] = this.data.tensors[tensor], columns = Math.max(shape.reduce((a, b) => a * b, 1) / (rows || 1), 1);
+    const {rows, columns} = this.data.tensors[tensor];
     let down = 1, across = 1;
     while (Math.ceil(rows / down) * Math.ceil(columns / across) > CELLS) rows / down > columns / across ? (down *= 2) : (across *= 2);
     const size = Math.ceil(rows / down) * Math.ceil(columns / across);
@@ -90,14 +93,13 @@ class Contents {
   covers(operand, tensor) {
     if (operand < 0) return true;
     const [first, shape, strides, , size] = this.data.accesses[this.data.access[operand]];
-    const [, , whole, , , , , , itemsize] = this.data.tensors[tensor];
     return typeof first === "number" && !strides.some((s, n) => !s && shape[n] > 1) &&
-      shape.reduce((a, b) => a * b, size) === whole.reduce((a, b) => a * b, itemsize);
+      shape.reduce((a, b) => a * b, size) === this.data.tensors[tensor].size * this.data.tensors[tensor].itemsize;
   }
 
   // Fill in what a picture has, each kept element for those that it stands for.
   paint(found, access, picture, who) {
-    const itemsize = this.data.tensors[found.tensor][8], {columns, down, across, width, values} = picture;
+    const {itemsize} = this.data.tensors[found.tensor], {columns, down, across, width, values} = picture;
     // Of a large tensor one element of those that are shown as one is enough.
     const steps = access[2].map((s) => (s === itemsize ? found.across : s === itemsize * found.columns ? found.down : 1));
     places(access, (place, n) => {
@@ -111,8 +113,8 @@ class Contents {
 
   // Rows and columns [from, to, from, to] of a tensor that an operand lies in.
   box(operand) {
-    const access = this.data.accesses[this.data.access[operand]], [, , shape, , , , , rows, itemsize] = this.data.tensors[this.data.tensor[operand]];
-    const columns = Math.max(shape.reduce((a, b) => a * b, 1) / (rows || 1), 1), box = [Infinity, -Infinity, Infinity, -Infinity];
+    const access = this.data.accesses[this.data.access[operand]], {columns, itemsize} = this.data.tensors[this.data.tensor[operand]];
+    const box = [Infinity, -Infinity, Infinity, -Infinity];
     places(access, (place) => {
       const element = Math.floor(place / itemsize), row = Math.floor(element / columns), column = element - row * columns;
       box[0] = Math.min(box[0], row);

@@ -123,7 +123,7 @@ class Stepping {
   }
 
   told(tensor) {
-    const [name, memory, shape, dtype] = this.data.tensors[tensor];
+    const {name, memory, shape, dtype} = this.data.tensors[tensor];
     return `${name} · ${memory} · ${shape.join(" × ")} ${dtype}`;
   }
 
@@ -135,7 +135,7 @@ class Stepping {
   }
 
   about(found, row, column, cell) {
-    const [name, , shape] = this.data.tensors[found.tensor], index = [];
+    const {name, shape} = this.data.tensors[found.tensor], index = [];
     let left = row * found.columns + column;
     for (const n of [...shape].reverse()) { index.unshift(left % n); left = Math.floor(left / n); }
     const who = found.by[cell], title = `${name}[${index.join(", ")}]`;
@@ -193,7 +193,7 @@ class Stepping {
         item.onclick = (event) => this.go(steps[row.first + Math.max(0, Math.min(row.rounds - 1, row.round + (event.shiftKey ? -1 : 1))) * row.length]);
       } else {
         const written = this.operands(row.step).find((o) => data.writes[o]);
-        item.textContent = `${data.number[row.step]}  ${shortLine(data.files[data.line[row.step]][0])}  ${data.ops[data.op[row.step]]}${written === undefined ? "" : " → " + data.tensors[data.tensor[written]][0]}`;
+        item.textContent = `${data.number[row.step]}  ${shortLine(data.files[data.line[row.step]][0])}  ${data.ops[data.op[row.step]]}${written === undefined ? "" : " → " + data.tensors[data.tensor[written]].name}`;
         item.classList.toggle("chosen", row.step === step);
         item.onclick = () => this.go(row.step);
       }
@@ -222,7 +222,7 @@ class Stepping {
     if (this.spans) return this.spans;
     this.spans = new Map();
     this.data.tensor.forEach((tensor, o) => {
-      if (!this.data.tensors[tensor][9]) return;
+      if (!this.data.tensors[tensor].place) return;
       const span = this.spans.get(tensor), step = this.contents.stepOf[o];
       if (span) span[1] = step;
       else this.spans.set(tensor, [step, step]);
@@ -238,10 +238,10 @@ class Stepping {
       const canvas = element(memory), [context, width] = fitted(canvas, 128), all = [];
       let most = 1;
       for (const [tensor, [from, to]] of this.lives) {
-        const [, where, shape, , , , own, rows, , at, bytes] = data.tensors[tensor];
+        const {memory: where, core: own, rows, place, bytes} = data.tensors[tensor];
         if (where !== memory || own !== core) continue;
-        most = Math.max(most, at[1] + bytes);
-        if (from <= step && step <= to) all.push({canvas, tensor, top: at[0], high: rows, left: at[1], wide: bytes});
+        most = Math.max(most, place[1] + bytes);
+        if (from <= step && step <= to) all.push({canvas, tensor, top: place[0], high: rows, left: place[1], wide: bytes});
       }
       canvas.hidden = element(memory + "-of").hidden = most === 1;
       const scale = width / most, tints = ["box-a", "box-b", "box-c", "box-d"].map(color);
@@ -253,7 +253,7 @@ class Stepping {
         context.fillStyle = used.has(box.tensor) ? color("accent") : tints[box.tensor % 4];
         context.fillRect(box.x, box.top, Math.max(box.w - 1, 1), Math.max(box.high - 0.5, 1));
         context.fillStyle = used.has(box.tensor) ? "#fff" : color("text");
-        const name = data.tensors[box.tensor][0];
+        const name = data.tensors[box.tensor].name;
         if (box.high > 11 && context.measureText(name).width < box.w - 6) context.fillText(name, box.x + 3, box.top + Math.min(box.high / 2, 64));
       }
       element(memory + "-of").textContent = `${memory.toUpperCase()}, ${kib(most)} of each partition used at most; ${all.length} tensors now`;
@@ -287,9 +287,9 @@ function drawCompared(state, [wanted, got, off], {shape, tensor, whole}) {
 // The ranges of all that was written to tensors of one name, over the steps.
 function drawRanges(state) {
   const {data, contents} = state, {low, high, odd} = contents.pictures;
-  const written = state.operands(state.step).find((o) => data.writes[o]) ?? data.first[state.step], name = data.tensors[data.tensor[written]][0];
+  const written = state.operands(state.step).find((o) => data.writes[o]) ?? data.first[state.step], name = data.tensors[data.tensor[written]].name;
   const found = [];
-  for (const [o, picture] of contents.pictureOf) if (o >= 0 && data.tensors[data.tensor[o]][0] === name) found.push([contents.stepOf[o], picture.number, picture]);
+  for (const [o, picture] of contents.pictureOf) if (o >= 0 && data.tensors[data.tensor[o]].name === name) found.push([contents.stepOf[o], picture.number, picture]);
   found.sort(([a], [b]) => a - b);
   element("ranges-of").textContent = name;
   const every = Math.ceil(found.length / 4000), some = found.filter(([, p], n) => n % every === 0 || odd[p] & 3), x = some.map(([s]) => data.number[s]);
