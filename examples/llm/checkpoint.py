@@ -19,7 +19,12 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        try:
+            import safetensors
+        except ImportError:
+            raise UsageError("pip install safetensors, which reads checkpoints") from None
+        self.folder, self._safetensors = folder, safetensors
+        self._open: dict[str, Any] = {}
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
         if index.is_file():
             self._files = json.loads(index.read_text())["weight_map"]
@@ -27,29 +32,26 @@ class Checkpoint:
             self._files = {}
         else:
             raise UsageError(f"{folder} has no model.safetensors and no index of shards")
-        for name in {*self._files.values(), *([] if self._files else [single.name])}:
+        for name in set(self._files.values()):
             if not (folder / name).is_file():
                 raise UsageError(f"{folder} lacks the shard {name} that its index names")
-        self._open: dict[str, Any] = {}
 
     def read(
         self, name: str, rows: slice = slice(None), columns: slice = slice(None)
     ) -> np.ndarray:
         """A part of a tensor; of a matrix, rows are outputs, as torch has them."""
+        shard = self._shard(self._files.get(name, "model.safetensors"))
         try:
-            part = self._shard(name).get_slice(name)
-        except (
-            Exception
-        ) as error:  # safetensors has no class of its own for a name that isn't there
-            raise UsageError(f"{self.folder} has no tensor {name}: {error}") from None
+            part = shard.get_slice(name)
+        except self._safetensors.SafetensorError:
+            raise UsageError(f"{self.folder} has no tensor {name}") from None
         return part[rows, columns] if len(part.get_shape()) == 2 else part[rows]
 
-    def _shard(self, name: str) -> Any:
-        file = self._files.get(name, "model.safetensors")
+    def _shard(self, file: str) -> Any:
         if file not in self._open:
+            path, of = self.folder / file, self._safetensors
             try:
-                from safetensors import safe_open
-            except ImportError:
-                raise UsageError("pip install safetensors, which reads checkpoints") from None
-            self._open[file] = safe_open(self.folder / file, framework="np")
+                self._open[file] = of.safe_open(path, framework="np")
+            except (of.SafetensorError, OSError) as error:
+                raise UsageError(f"{path} can't be read: {error}") from None
         return self._open[file]

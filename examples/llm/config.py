@@ -64,7 +64,10 @@ class Config:
         """
         file = folder / "config.json"
         if not file.is_file():
-            raise UsageError(f"{folder} is no checkpoint: it has no config.json")
+            raise UsageError(
+                f"{folder} is no checkpoint: it has no config.json. --make SHAPE writes one; --dry "
+                "takes the name of a shape, too"
+            )
         try:
             return cls.of(json.loads(file.read_text()))
         except (json.JSONDecodeError, KeyError) as error:

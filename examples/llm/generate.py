@@ -21,7 +21,7 @@ import shapes
 from checkpoint import Checkpoint
 from config import Config, UsageError
 from library import Library
-from model import Model
+from model import Model, check_prompts
 from weights import Layout
 
 import nki_dist as nki
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     try:
         generate(asked)
-    except (UsageError, nki.errors.NkiError) as error:
+    except (UsageError, nki.errors.NkiError, OSError) as error:
         print(f"generate.py: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     return 0
@@ -73,16 +73,17 @@ def generate(asked: argparse.Namespace) -> None:
         UsageError: as of `Config`, `Checkpoint`, `Layout` and `Model`.
         NkiError: it doesn't fit, or a core was lost.
     """
+    by_name = asked.dry and str(asked.checkpoint) in shapes.SHAPES
+    if asked.layers is not None and not (asked.make or by_name):
+        raise UsageError("--layers is of --make, or of a shape's name with --dry")
     if asked.make:
         shapes.write(asked.checkpoint, shapes.known(asked.make, asked.layers))
-    if asked.dry and str(asked.checkpoint) in shapes.SHAPES:
+    if by_name:
         config = Config.of(shapes.known(str(asked.checkpoint), asked.layers))
     else:
         config = Config.read(asked.checkpoint)
-    if asked.ranks % asked.data_parallel:
-        raise UsageError(f"{asked.data_parallel} replicas don't divide {asked.ranks} ranks")
-    layout = Layout(
-        asked.ranks // asked.data_parallel,
+    layout = Layout.of_world(
+        asked.ranks,
         asked.lnc,
         asked.data_parallel,
         asked.expert_parallel,
@@ -94,6 +95,7 @@ def generate(asked: argparse.Namespace) -> None:
     prompts += [prompts[-1]] * (asked.data_parallel - len(prompts))
     if len(prompts) > asked.data_parallel:
         raise UsageError(f"{len(prompts)} prompts for {asked.data_parallel} replicas")
+    check_prompts(config, prompts)  # before gigabytes are loaded
     places = len(prompts[0]) + asked.tokens
     context = asked.context or places
     if max(places, context) > config.longest or places > context or asked.tokens < 1:
@@ -138,7 +140,8 @@ def tokens_of(model: Model, prompts: list, asked: Any, text: Text) -> tuple:
         for n in range(asked.tokens - 1):
             step = model.token(step, count + n)
             note(step)
-    print(file=sys.stderr)
+    if tokens:
+        print(file=sys.stderr)
     return tokens, logits, first, rest
 
 
@@ -161,7 +164,7 @@ def say(asked: Any, model: Model, tokens: list, logits: list, first: Any, rest: 
     found.update(mfu=total.mfu, mbu=total.mbu, collectives=total.collectives)
     if len(tokens and tokens[0]) > 1:
         found["replicas"] = [list(of) for of in zip(*tokens)]
-    if logits:
+    if logits and asked.json:
         with tempfile.NamedTemporaryFile(suffix=".npy", delete=False) as file:
             np.save(file, np.stack(logits))
             found["logits_file"] = file.name
@@ -194,7 +197,7 @@ class Text:
         except ImportError:
             raise UsageError("a prompt of text needs transformers; ids are 5,9,2") from None
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(self._folder)
+            self._tokenizer = AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
         except Exception as error:
             raise UsageError(f"{self._folder} has no tokenizer: {error}") from None
         return list(self._tokenizer(prompt)["input_ids"])

@@ -130,7 +130,7 @@ class Model:
             UsageError: a prompt is empty, not as long as the others, or has an unknown token.
         """
         count, ranks = len(prompts[0]), self.layout.ranks
-        self._check_prompts(prompts)
+        check_prompts(self.config, prompts)
         shared = ranks if self.layout.sequence else 1
         padded = -(-count // shared) * shared
         ids = np.zeros((len(prompts), padded, 1), np.int32)
@@ -235,10 +235,16 @@ class Model:
             span *= 2
         return min(span, self.context)
 
-    def _check_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
-        lengths = {len(p) for p in prompts}
-        if len(lengths) > 1 or 0 in lengths:
-            raise UsageError(f"prompts of {sorted(lengths)} tokens; all are to have as many, not 0")
-        wrong = [t for p in prompts for t in p if not 0 <= t < self.config.vocabulary]
-        if wrong:
-            raise UsageError(f"token {wrong[0]}; the model has 0 to {self.config.vocabulary - 1}")
+
+def check_prompts(c: Config, prompts: Sequence[Sequence[int]]) -> None:
+    """Refuse prompts that a model doesn't take.
+
+    Raises:
+        UsageError: one is empty, not as long as the others, or has an unknown token.
+    """
+    lengths = {len(p) for p in prompts}
+    if len(lengths) > 1 or 0 in lengths:
+        raise UsageError(f"prompts of {sorted(lengths)} tokens; all are to have as many, not 0")
+    wrong = [t for p in prompts for t in p if not 0 <= t < c.vocabulary]
+    if wrong:
+        raise UsageError(f"token {wrong[0]}; the model has 0 to {c.vocabulary - 1}")

@@ -86,6 +86,8 @@ def known(name: str, layers: int | None = None) -> dict[str, Any]:
     """
     if name not in SHAPES:
         raise UsageError(f"no shape {name}; known: {', '.join(SHAPES)}")
+    if layers is not None and layers < 1:
+        raise UsageError(f"{layers} layers; at least 1")
     return SHAPES[name] | ({"num_hidden_layers": layers} if layers else {})
 
 
@@ -100,7 +102,7 @@ def write(folder: Path, shape: dict[str, Any], seed: int = 0) -> None:
     except ImportError:
         raise UsageError("pip install safetensors, which writes checkpoints") from None
     if (folder / "config.json").exists():
-        raise UsageError(f"{folder} has a config.json already")
+        raise UsageError(f"{folder} has a config.json already; without --make it is used")
     folder.mkdir(parents=True, exist_ok=True)
     rng, files = np.random.default_rng(seed), {}
     for number, tensors in enumerate(tensors_of(Config.of(shape))):

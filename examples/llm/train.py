@@ -235,11 +235,9 @@ def train(asked: argparse.Namespace) -> None:
     c = Config.of(shape if asked.layers is None else {**shape, "num_hidden_layers": asked.layers})
     if c.kind != "llama" or (asked.check and asked.shape):
         raise UsageError("Llamas only, and --check the small one")
-    if asked.ranks % asked.data_parallel:
-        raise UsageError(f"{asked.data_parallel} replicas don't divide {asked.ranks} ranks")
-    if not 1 <= asked.tokens <= 512:
-        raise UsageError(f"{asked.tokens} tokens; 1 to 512")
-    layout = Layout(asked.ranks // asked.data_parallel, asked.lnc, asked.data_parallel)
+    if not 1 <= asked.tokens <= 512 or asked.steps < 1:
+        raise UsageError(f"{asked.tokens} tokens; 1 to 512; and {asked.steps} steps, at least 1")
+    layout = Layout.of_world(asked.ranks, asked.lnc, asked.data_parallel)
     source = None if asked.dry else random_tensors(c)
     rng = np.random.default_rng(1)
     with nki.World(asked.ranks, asked.lnc, asked.platform, asked.host, dry=asked.dry) as world:
@@ -249,7 +247,8 @@ def train(asked: argparse.Namespace) -> None:
             texts = rng.integers(0, c.vocabulary, (layout.replicas, asked.tokens + 1), np.int32)
             with world.session() as session:
                 loss, gradients = trainer.step(texts)
-            print(f"step {n}: loss {loss:.6f}, {session.device_us:,.0f} us simulated", end="")
+            value = "" if asked.dry else f"loss {loss:.6f}, "
+            print(f"step {n}: {value}{session.device_us:,.0f} us simulated", end="")
             if twin is not None:
                 want = torch_step(twin, texts)
                 far = compare(trainer, twin[0], gradients, "grad")
@@ -286,7 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = p.parse_args(arguments)
     try:
         train(asked)
-    except (UsageError, nki.errors.NkiError) as error:
+    except (UsageError, nki.errors.NkiError, OSError) as error:
         print(f"train.py: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     return 0

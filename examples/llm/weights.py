@@ -43,6 +43,17 @@ class Layout:
     experts_apart: bool = False
     sequence: bool = False
 
+    @classmethod
+    def of_world(cls, ranks: int, cores: int, replicas: int, *more: bool) -> Layout:
+        """Of a world's ranks, which the replicas share.
+
+        Raises:
+            UsageError: they can't.
+        """
+        if ranks < 1 or replicas < 1 or ranks % replicas:
+            raise UsageError(f"{replicas} replicas don't divide {ranks} ranks; at least 1 of both")
+        return cls(ranks // replicas, cores, replicas, *more)
+
     def check(self, c: Config) -> None:
         """Refuse what can't be shared.
 

@@ -48,8 +48,16 @@ def critical_path(timeline: Timeline) -> list[Piece]:
     now, negative, at = max(last)
     walk = _Walk(timeline, now)
     step: tuple[int, int] | None = (-negative, at)
+    since: set[tuple[int, int]] = set()  # visited while no time was accounted for
     while step is not None:
+        before, core = walk.now, step[0]
         step = walk.back(*step)
+        if walk.now < before:
+            since.clear()
+        elif step in since:
+            step = walk.last_over(core)
+        elif step is not None:
+            since.add(step)
     walk.pieces.reverse()
     return walk.pieces
 
@@ -84,6 +92,19 @@ class _Walk:
         if start < self.now:
             self._spend(core, at, start, "dma data" if i.ordinal in c.transfers else i.engine)
         return self._before(core, at)
+
+    def last_over(self, core: int) -> tuple[int, int] | None:
+        """What a core had finished last, if causes lead nowhere.
+
+        They do where a queue was busy with a transfer that moved its data later than those behind
+        it: its cause is what it waited for then.
+        """
+        ends = self.timeline.core(core).end
+        over = [at for at, end in enumerate(ends) if end < self.now]
+        if over:
+            return core, max(over, key=ends.__getitem__)
+        self._spend(core, 0, 0.0, SEMAPHORE)
+        return None
 
     def _before(self, core: int, at: int) -> tuple[int, int] | None:
         """Account for what lies between an instruction's cause and its start."""

@@ -47,6 +47,7 @@ def run(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
         text=True,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         check=False,
+        timeout=300,
     )
 
 

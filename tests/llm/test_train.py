@@ -108,6 +108,14 @@ def test_a_second_step_uses_its_moments() -> None:
         assert np.allclose(weights[n], w, atol=3e-6)
 
 
+def test_a_larger_shape_comes_to_an_end() -> None:
+    """Its longest chain of events leads over transfers that moved their data out of order."""
+    options = ("--dry", "--shape", "llama-3.1-8b", "--layers", 1, "--ranks", 8)
+    done = run("train.py", *options)
+    assert done.returncode == 0, done.stderr
+    assert "us simulated" in done.stdout and "nan" not in done.stdout
+
+
 def test_as_a_program(tmp_path: Any) -> None:
     done = run("train.py", "--dry", "--ranks", 8, "--data-parallel", 2, "--report", tmp_path / "p")
     assert done.returncode == 0, done.stderr

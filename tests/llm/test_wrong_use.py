@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ def said(capsys: Any, *arguments: Any, program: str = "generate") -> str:
         (["--prompt", "5,300"], "token 300; the model has 0 to 299"),
         (["--prompt", "once upon a time"], "transformers|tokenizer"),
         (["--ranks", 4, "--data-parallel", 3], "3 replicas don't divide 4 ranks"),
+        (["--ranks", 0], "0 ranks; at least 1"),
+        (["--data-parallel", 0], "0 replicas .* at least 1"),
+        (["--layers", 1], "--layers is of --make"),
+        (["--make", "qwen3-8b"], "has a config.json already; without --make it is used"),
+        (["--dry", "--report", "/nowhere/page.html"], "No such file .*/nowhere/page.html"),
+        (["--prompt", ""], r"prompts of \[0\] tokens"),
         (["--prompt", "1", "--prompt", "2"], "2 prompts for 1 replicas"),
         (
             ["--prompt", "1,2", "--prompt", "2", "--ranks", 2, "--data-parallel", 2],
@@ -89,6 +96,27 @@ def test_a_missing_shard_and_a_missing_tensor(folder: Path, tmp_path: Path, caps
     assert "has no tensor model.embed_tokens.weight" in said(capsys, tmp_path)
 
 
+def test_a_shard_in_part_and_no_safetensors(
+    folder: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(
+            file.read_bytes()[: 99 if "shard-1" in file.name else None]
+        )
+    assert re.search("shard-1.safetensors can't be read: ", said(capsys, tmp_path))
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    assert said(capsys, folder) == "generate.py: pip install safetensors, which reads checkpoints\n"
+
+
+def test_prompts_are_looked_at_before_weights(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from checkpoint import Checkpoint
+
+    monkeypatch.setattr(Checkpoint, "read", None)
+    assert "token 300; the model has 0 to 299" in said(capsys, folder, "--prompt", "5,300")
+
+
 def test_out_of_hbm(capsys: Any) -> None:
     error = said(capsys, "qwen3-32b", "--dry", "--ranks", 2, "--lnc", 2)
     assert "HBM" in error and "layers." in error
@@ -98,4 +126,5 @@ def test_training(capsys: Any) -> None:
     assert "8 heads can't" in said(capsys, "--ranks", 3, program="train")
     assert "4 heads of keys can't" in said(capsys, "--ranks", 8, program="train")
     assert "513 tokens; 1 to 512" in said(capsys, "--tokens", 513, program="train")
+    assert "0 steps, at least 1" in said(capsys, "--steps", 0, program="train")
     assert "Llamas only" in said(capsys, "--shape", "qwen3-8b", "--dry", program="train")

@@ -28,28 +28,16 @@ def inverse_rms(squares, count, eps):
 def norm_column(x, weight, eps):
     """One token: x (P, n) tile by rows, weight (P * n,) in HBM; like x, as (P, n, 1)."""
     p, n = x.shape
-    out, sums = sbuf((p, n), x.dtype), sbuf((p, 1), nl.float32)
-    nisa.activation(
-        dst=out,  # nobody needs the squares
-        op=nl.square,
-        data=x,
-        reduce_op=nl.add,
-        reduce_res=sums,
-        reduce_cmd=nisa.reduce_cmd.reset_reduce,
-    )
-    nisa.scalar_tensor_tensor(
-        dst=out,
-        data=x,
-        op0=nl.multiply,
-        operand0=inverse_rms(sum_over_partitions(sums), p * n, eps),
-        op1=nl.multiply,
-        operand1=load(weight.reshape((p, n))),
-    )
-    return out.reshape((p, n, 1))
+    return normed(x, load(weight.reshape((p, n))), eps, True).reshape((p, n, 1))
 
 
 def norm_rows(x, weights, eps):
     """Each row of a tile (rows, n); weights (128, n) as `load_repeated` gives them."""
+    return normed(x, weights[0 : x.shape[0], :], eps, False)
+
+
+def normed(x, weights, eps, across):
+    """Each row of a tile, or with `across` all of it as one vector, times weights like x."""
     out, sums = sbuf(x.shape, x.dtype), sbuf((x.shape[0], 1), nl.float32)
     nisa.activation(
         dst=out,  # nobody needs the squares
@@ -59,13 +47,16 @@ def norm_rows(x, weights, eps):
         reduce_res=sums,
         reduce_cmd=nisa.reduce_cmd.reset_reduce,
     )
+    count = x.shape[1]
+    if across:
+        sums, count = sum_over_partitions(sums), x.shape[0] * count
     nisa.scalar_tensor_tensor(
         dst=out,
         data=x,
         op0=nl.multiply,
-        operand0=inverse_rms(sums, x.shape[1], eps),
+        operand0=inverse_rms(sums, count, eps),
         op1=nl.multiply,
-        operand1=weights[0 : x.shape[0], :],
+        operand1=weights,
     )
     return out
 

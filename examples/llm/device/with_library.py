@@ -116,7 +116,7 @@ def library_attention(x, w, cache, tables, shape, library, own):
     """This rank's part of the output, (tokens, hidden) in HBM."""
     heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
     tokens, dtype = x.shape[0], x.dtype
-    rows, rotation, norms = library_qkv(x, w, shape, library), None, norms_of_heads(w)
+    rows, norms = library_qkv(x, w, shape, library), norms_of_heads(w)
     rotation = load(tables["rotation"])
     queries = hbm((heads, d, tokens), dtype)
     keys, values = hbm((kv_heads, d, tokens), dtype), hbm((kv_heads, tokens, d), dtype)
