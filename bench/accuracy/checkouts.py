@@ -71,7 +71,7 @@ def stand_ins(packages: Sequence[Sequence[str]] = _PACKAGES) -> Iterator[None]:
     """While foreign files are imported, names of packages that aren't installed can be imported."""
     added = {name: module for names in packages for name, module in _absent(names).items()}
     if "scipy.linalg" in added:
-        added["scipy.linalg"].circulant = _circulant  # type: ignore[attr-defined]
+        vars(added["scipy.linalg"])["circulant"] = _circulant
     sys.modules.update(added)
     try:
         yield

@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -55,12 +56,15 @@ def watch(folder: Path) -> None:
         row = {"file": key[0], "name": key[1], "grid": kernel.grid, "given": given}
         came = out.outputs if isinstance(out, Run) else out  # kernels that save files are profiled
         row |= {"text": Path(key[0]).read_text(), "out": (plain(came), plain(args))}
-        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+        try:
             data = pickle.dumps(row)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            print(f"{key[1]} can't be written down: {error}", file=sys.stderr)
+        else:
             (folder / f"{len(seen):03}_{key[1]}.pickle").write_bytes(data)
         return out
 
-    Kernel._launch = watched  # type: ignore[method-assign]
+    mock.patch.object(Kernel, "_launch", watched).start()
 
 
 def main() -> None:
@@ -83,7 +87,7 @@ def main() -> None:
             for check in found:
                 try:
                     check.call()
-                except Exception:
+                except Exception:  # of foreign code: what it launched counts, and the others go on
                     traceback.print_exc()
 
 

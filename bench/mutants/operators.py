@@ -7,6 +7,7 @@ syntax tree, `mutate` changes the one with that index.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -50,8 +51,9 @@ class _Listed(Operator):
             del node.children[at - (node.children[at - 1] == ",") : at + 1]
         return node
 
+    @abstractmethod
     def droppable(self, node: Any) -> list[Any]:
-        raise NotImplementedError  # abstract
+        """Which of them may be missing."""
 
 
 class DropArgument(_Listed):
@@ -139,8 +141,9 @@ class _Word(Operator):
         node.value = f'"{self.another(node)}"'
         return node
 
+    @abstractmethod
     def another(self, node: Any) -> str:
-        raise NotImplementedError  # abstract
+        """What stands there instead; empty if the string stays."""
 
 
 class ChangeWord(_Word):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -28,7 +29,7 @@ class Covering:
             init(compiled, *args, **kwargs)
             self.new |= constructs.of(compiled).keys() - self.known
 
-        Compiled.__init__ = made  # type: ignore[method-assign]
+        mock.patch.object(Compiled, "__init__", made).start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call":

@@ -94,7 +94,7 @@ def _prepare() -> None:
     compat.install_devices()
     tracing.install()
     viz = _Anything("triton_viz")
-    viz.trace = lambda *args, **kwargs: _Viz  # type: ignore[attr-defined]
+    vars(viz)["trace"] = lambda *args, **kwargs: _Viz
     sys.modules["triton_viz"] = viz
     for name in ("core", "core.trace", "core.data", "clients", "utils", "utils.traceback_utils"):
         sys.modules[f"triton_viz.{name}"] = viz

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from nki_dist.language.tensor import NkiTensor
 
 def install() -> None:
     """After the harness has been imported, before its tests are."""
-    NkiTensor.base_tensor = property(lambda tensor: tensor)  # type: ignore[attr-defined]
+    itself = property(lambda tensor: tensor)
+    mock.patch.object(NkiTensor, "base_tensor", itself, create=True).start()
     references = sys.modules.get("nkilib_src.nkilib.core.utils.mx_torch_common")
     if references is not None:
         references.quantize_to_mx = _with_nki_type(references.quantize_to_mx)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -55,7 +56,8 @@ class Recorder:
             self._seen.add(_name(kernel.fn))
             return call(kernel, *args, **kwargs)
 
-        CompileCache.get, Kernel.__call__ = watched_get, watched_call  # type: ignore[method-assign]
+        mock.patch.object(CompileCache, "get", watched_get).start()
+        mock.patch.object(Kernel, "__call__", watched_call).start()
 
     def take(self) -> list[tuple[str, str]]:
         seen, self._seen = self._seen, set()

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import nki_dist
 from nki_dist import errors
@@ -61,21 +62,19 @@ def _noting(made: list[tuple[Any, list[tuple[str, int, Any]]]]) -> Iterator[None
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        frames, frame = [], sys._getframe(1)
+        frames = []
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(PACKAGE) and file not in RAISERS:
                 spec = frame.f_locals.get("self")
                 opcode = spec.name if isinstance(spec, Spec) else ""
                 frames.append((file, frame.f_lineno, opcode))
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         made.append((self, frames))
 
-    errors.Diagnostic.__init__ = noted  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(errors.Diagnostic, "__init__", noted):
         yield
-    finally:
-        errors.Diagnostic.__init__ = init  # type: ignore[method-assign]
 
 
 def _place(frames: list[tuple[str, int, str]]) -> Place:

@@ -19,12 +19,13 @@ import sys
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 import nki_dist as nki
 from nki_dist import arch
+from nki_dist.compat.compiler import only_for_hardware
 
 LIBRARY = "nkilib_src.nkilib"
 BROKEN = f"{LIBRARY}.core.mlp.mlp"
@@ -46,7 +47,7 @@ def before_collection() -> None:
     """After the harness has been imported, before its tests are."""
     module = sys.modules.get(f"{HARNESS}.common_dataclasses")
     if module is not None:
-        builtins.Platforms = module.Platforms  # type: ignore[attr-defined]
+        vars(builtins)["Platforms"] = module.Platforms
 
 
 def prepare_orchestrator() -> None:
@@ -71,8 +72,8 @@ def _module(name: str, **contents: Any) -> None:
     sys.modules[name] = module
 
 
-def _on_a_device(*args: Any, **kwargs: Any) -> None:
-    raise NotImplementedError("traces of a device are analysed by a module that isn't published")
+def _on_a_device(*args: Any, **kwargs: Any) -> NoReturn:
+    only_for_hardware("analyze_trace, which isn't published,")
 
 
 class _Inputs(dict):

@@ -11,6 +11,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bench.real_kernels.rules import Place, Watch
 from nki_dist.errors import NkiWarning
@@ -42,7 +43,7 @@ class Tracer(Checker):
             rows = json.loads(Path(os.environ[PLACES_VARIABLE]).read_text())
             self.watch = Watch([Place(*row) for row in rows])
             self.watch.start()
-        CompileCache.get = self._watched_get(CompileCache.get)  # type: ignore[method-assign]
+        mock.patch.object(CompileCache, "get", self._watched_get(CompileCache.get)).start()
 
     def launch(self, world: Any, kernel: Any, grid: Any, args: Any, kwargs: Any) -> Look:
         look = super().launch(world, kernel, grid, args, kwargs)

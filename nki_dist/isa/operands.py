@@ -8,6 +8,7 @@ that involve several operands are the instruction's own `check`.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -47,13 +48,14 @@ def listed(things: Iterable[Any]) -> str:
     return ", ".join(sorted(str(t) for t in things))
 
 
-class Role:
+class Role(ABC):
     """How one parameter is read. `mode` tells tensors' footprints: "", "r", "w" or "rw"."""
 
     mode = ""
 
+    @abstractmethod
     def accept(self, name: str, value: Any) -> Any:
-        raise NotImplementedError  # abstract: each role defines it
+        """What a call gave for the parameter, as instructions hold it."""
 
     def default(self, value: Any) -> Default:
         """The role of a parameter that calls may leave out, and what it is then."""

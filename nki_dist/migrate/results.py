@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ Valued = tuple[ast.expr, Value]
 _FLAGS: Final = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
 
 
-class Instructions:
+class Instructions(ABC):
     """Instructions; expressions are evaluated by a class that inherits this one.
 
     Args:
@@ -52,19 +53,19 @@ class Instructions:
         self.before: list[str] = []
         self.rules: set[str] = set()
 
+    @abstractmethod
     def value(self, node: ast.expr) -> Valued:
         """An expression of `nki`, and what is known of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def subscript(self, node: ast.Subscript, mask: Mask | None) -> Valued:
         """A view, cut to what a mask leaves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def binary(
         self, function: str, left: Valued, right: Valued, dtype: ast.expr | None = None
     ) -> Valued:
         """`x op y` of tiles and numbers."""
-        raise NotImplementedError
 
     def dtype(self, node: ast.expr) -> str:
         """A dtype by the name that the language has for it, where it has one."""

@@ -13,7 +13,6 @@ from typing import Final
 _GUIDE: Final = "nki/migration/index.rst"
 FROM_0_1: Final = f"{_GUIDE}, Migrating from NKI 0.1.0 to NKI 0.2.0"
 FROM_0_2: Final = f"{_GUIDE}, Migrating from NKI 0.2.0 to NKI 0.3.0"
-FROM_0_3: Final = f"{_GUIDE}, Migrating from NKI 0.3.0 to NKI 0.4.0"
 FROM_0_5: Final = f"{_GUIDE}, Migrating from NKI 0.5.0 to NKI 0.6.0"
 TO_0_7: Final = "NKI Loops, Migrating from NKI 0.6.0 to NKI 0.7.0 (docs/nki_0_7.md)"
 ALLOCATION: Final = f"{_GUIDE}, Improved allocation API"
