@@ -46,7 +46,7 @@ def is_tensor(s: Storage, asked: str | int) -> bool:
 def unknown(launched: Launched, asked: str | int) -> str:
     """What is wrong with the name of a tensor or line; nothing if the kernel has one."""
     names: dict[str, None] = {}
-    for program in launched.compiled.programs:
+    for program in (p for c in dict.fromkeys(launched.each) for p in c.programs):
         for i in instructions(program.body):
             where = program.where(i.location)
             if is_line(where, asked):
@@ -230,13 +230,13 @@ def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> M
     return moment
 
 
-def output_access(launched: Launched, output: int | str) -> Access:
+def output_access(launched: Launched, output: int | str, rank: int) -> Access:
     """An output of the kernel as it is run, by number, place or name.
 
     Raises:
         LaunchError: there is none such.
     """
-    program = launched.compiled.programs[0]
+    program = launched.each[rank].programs[0]
     leaves = list(returned(program.outputs))
     for n, (path, a) in enumerate(leaves):
         if output in (n, path, a.storage.title):
@@ -260,7 +260,7 @@ def output_place(
         LaunchError: there is no such output or element.
     """
     check_core(launched, None, rank)
-    a = output_access(launched, output)
+    a = output_access(launched, output, rank)
     try:
         pairs = zip(np.atleast_1d(index).tolist(), a.shape, strict=True)
         at = [range(size)[n] for n, size in pairs]

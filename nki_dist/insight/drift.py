@@ -124,7 +124,8 @@ class Shadows(Watch):
     """
 
     def __init__(self, launched: Launched) -> None:
-        self.wide = own_float_storages(launched.compiled.programs)
+        each = [own_float_storages(compiled.programs) for compiled in set(launched.each)]
+        self.wide = frozenset.intersection(*each)
         self.exact: dict[int, np.ndarray] = {}
         self.unrounded: dict[int, np.ndarray] = {}
         self._companions: dict[int, tuple[Beside, Beside]] = {}  # by core

@@ -187,9 +187,9 @@ def _named(log: Log, name: Any, rank: int) -> list[Checked]:
         asked, core = name
     check_core(launched, core, rank)
     slots = [s for s in launched.slots if s.rank == rank and core in (None, s.lnc_core)]
-    leaves = returned(launched.compiled.programs[0].outputs)
+    leaves = returned(launched.each[rank].programs[0].outputs)
     if isinstance(asked, (int, np.integer)) or asked in [path for path, _ in leaves if path]:
-        r = region(slots[0], output_access(launched, asked))
+        r = region(slots[0], output_access(launched, asked, rank))
         found = [Checked(f"output {asked}", r, _ends(log, r))]
     elif not isinstance(asked, str):
         found, fault = [], f"{name!r} names no tensor"

@@ -106,11 +106,10 @@ class Log(Watch):
 
     def original(self, number: int) -> Instruction:
         """The same, with its run-time addresses as the program has them."""
-        lnc_core = self.launched.slots[self.cores[number]].lnc_core
-        if lnc_core not in self._originals:
-            body = self.launched.compiled.programs[lnc_core].body
-            self._originals[lnc_core] = {i.ordinal: i for i in instructions(body)}
-        return self._originals[lnc_core][self.at(number).ordinal]
+        program = self.launched.program(self.cores[number])
+        if id(program) not in self._originals:
+            self._originals[id(program)] = {i.ordinal: i for i in instructions(program.body)}
+        return self._originals[id(program)][self.at(number).ordinal]
 
     def meeting(self, number: int) -> list[int]:
         """All instructions that exchanged messages with this one, itself included, ascending."""

@@ -42,20 +42,26 @@ class Launched:
     """What makes a launch: enough to carry it out again.
 
     Attributes:
-        compiled: the programs, as they are run.
+        each: per rank, the programs as they are run.
         inputs: per rank, arrays by index that nobody else changes.
         slots: every core of the world.
         timeout: seconds after which a replay is given up; None for never.
     """
 
-    compiled: Compiled
+    each: Sequence[Compiled]
     inputs: Sequence[Sequence[np.ndarray]]
     slots: Sequence[CoreSlot]
     timeout: float | None = None
 
+    @property
+    def compiled(self) -> Compiled:
+        """What rank 0 ran; other ranks have other programs only if Python chose by values."""
+        return self.each[0]
+
     def program(self, core: int) -> Program:
         """The program of a core, numbered over the world."""
-        return self.compiled.programs[self.slots[core].lnc_core]
+        slot = self.slots[core]
+        return self.each[slot.rank].programs[slot.lnc_core]
 
     def where(self, core: int, i: Instruction) -> str | None:
         """The kernel line of an instruction."""
@@ -198,9 +204,8 @@ def replay(launched: Launched, watch: Watch) -> None:
         return Executor(program, _WatchedLinker(Place(slot, program, kit), watch).link(), core)
 
     watch.now = -1
-    compiled = [launched.compiled] * len(launched.inputs)
     with suppress(Enough):
-        carry_out(launched.slots, compiled, launched.inputs, make, launched.timeout)
+        carry_out(launched.slots, launched.each, launched.inputs, make, launched.timeout)
 
 
 def title(i: Instruction) -> str:

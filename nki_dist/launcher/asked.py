@@ -52,8 +52,11 @@ class Asker(Shared):
             number = self._seen[alike]
         if self._kernel not in (None, compiled.kernel) or self._number not in (None, number):
             return
-        timed = partial(profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED)
-        made = launched(world, compiled, kept(launch.inputs))
+        programs = result.programs
+        timed = partial(
+            profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED, programs
+        )
+        made = launched(world, compiled, kept(launch.inputs), programs)
         record = Record(None, made, result.reports, timed)
         try:
             answer = self._ask(record)

@@ -51,7 +51,7 @@ def launch_debugged(
     first = launch.stepped.compiled[0]
     result = launch.result
     if (observer := session().observer) is not None:
-        observer(world, launch.ordinary(0), result)
+        observer(world, replace(launch.ordinary(0), inputs=launch.every_input()), result)
     launch.find()
     return launch.outputs(), result, first
 
@@ -94,6 +94,10 @@ class _Debugged:
     def inputs(self, rank: int, compiled: Compiled) -> Sequence[np.ndarray[Any, Any]]:
         """A rank's arrays by index, with the types of what it runs."""
         return inputs_as_run(compiled, [self.bound[rank]])[0]
+
+    def every_input(self) -> list[Sequence[np.ndarray[Any, Any]]]:
+        """All ranks' arrays."""
+        return [self.inputs(n, compiled.as_run) for n, compiled in enumerate(self.stepped.compiled)]
 
     def ordinary(self, rank: int) -> Launch:
         """The launch as other hosts know it, of one rank."""

@@ -17,6 +17,7 @@ from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.results import inputs_as_run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
+from nki_dist.program import Program
 from nki_dist.runtime.hosts import slots
 from nki_dist.timing import COMPILED
 
@@ -35,13 +36,27 @@ def kept(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
     return [[made[id(a)] for a in arrays] for arrays in inputs]
 
 
-def launched(world: Any, compiled: Compiled, inputs: Sequence[Any]) -> Launched:
-    """What a launch on a world was made of."""
+def launched(
+    world: Any,
+    compiled: Compiled,
+    inputs: Sequence[Any],
+    programs: Sequence[Program] | None = None,
+) -> Launched:
+    """What a launch on a world was made of.
+
+    Args:
+        programs: of every core, if ranks ran different ones.
+    """
     from nki_dist.insight.replay import Launched
 
     per_node = world.topology.ranks_per_instance * world.arch.instances_per_ultraserver
     cores = slots(world.ranks, world.lnc, per_node)
-    return Launched(compiled.as_run, inputs, cores, world.timeout)
+    if programs is None:
+        each = [compiled.as_run] * world.ranks
+    else:
+        of = [programs[n : n + world.lnc] for n in range(0, len(programs), world.lnc)]
+        each = [Compiled([*some], compiled.inputs).as_run for some in of]
+    return Launched(each, inputs, cores, world.timeout)
 
 
 def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
