@@ -175,6 +175,12 @@ def test_keys_go_through_steps_lines_and_cores(window):
     assert window.execute_script("return report.kind") != colours
 
 
+def meetings(driver):
+    """Who gives whom how much at the step that is shown, as rows of texts."""
+    rows = driver.find_elements("css selector", "#meetings tr")
+    return [[c.text for c in row.find_elements("css selector", "th, td")] for row in rows]
+
+
 def picture(driver, caption):
     figures = driver.find_elements("css selector", "#pictures figure")
     return next(f for f in figures if f.text.startswith(caption)).find_element("tag name", "canvas")
@@ -249,9 +255,8 @@ def test_a_line_of_the_source_a_loop_and_a_tensor_lead_to_steps(window):
 
 def test_messages_and_the_timeline_lead_to_steps_and_back(window):
     go_to(window, "nisa.sendrecv")
-    meeting = window.find_element("id", "meetings")
-    assert "from rank 0 core 1, 1.4 KiB" in meeting.text
-    meeting.find_element("tag name", "button").click()
+    assert meetings(window) == [["core", "0", "1"], ["0", "·", "1.4"], ["1", "1.4", "·"]]
+    window.find_elements("css selector", "#meetings tbody button")[1].send_keys("\ue007")
     assert "core 1" in window.find_element("id", "now").text
     at = window.execute_script(
         """
@@ -270,6 +275,38 @@ def test_messages_and_the_timeline_lead_to_steps_and_back(window):
         "const t = report.timeline; return t.data.kinds[t.data.kind[t.chosen]][0]"
     )
     assert chosen == "activation"
+
+
+CHOSEN = """
+  const {timeline: t, data, step} = report, row = t.rowOf(t.chosen), {rows, start} = t.data;
+  return [rows[row].core, rows[row].engine, start[t.chosen], data.core[step], data.ops[data.op[step]],
+    document.activeElement.id, element("now").getBoundingClientRect().top];
+"""
+
+
+def test_keys_lead_from_a_step_to_its_place_in_the_timeline_and_back(window):
+    window.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    go_to(window, LINES["half"], core=1)
+    key(window, "t")
+    core, engine, start, of, instruction, focus, _ = window.execute_script(CHOSEN)
+    assert (core, of, instruction, focus) == (1, 1, "nisa.tensor_scalar", "timeline")
+    canvas = window.find_element("id", "timeline")
+    seen = [(core, engine)]
+    for _ in range(3):  # along the queue, in the order of time
+        canvas.send_keys("\ue014")
+        core, engine, after, of, *_ = window.execute_script(CHOSEN)
+        assert after > start and of == 1
+        start = after
+        seen.append((core, engine))
+    assert len(set(seen)) == 1
+    canvas.send_keys("\ue013")  # up
+    core, other, *_ = window.execute_script(CHOSEN)
+    assert (core, other) != (1, engine)
+    window.execute_script("scrollTo(0, document.body.scrollHeight)")
+    assert window.execute_script(CHOSEN)[-1] < 0
+    canvas.send_keys("\ue007")  # back
+    height = window.execute_script("return innerHeight")
+    assert -1 < window.execute_script(CHOSEN)[-1] < height
 
 
 def test_what_is_expected_is_shown_beside_the_result(tmp_path):
@@ -338,26 +375,64 @@ def test_names_and_values_are_text(tmp_path):
         assert complaints(driver) == []
 
 
-def test_collectives_say_who_gets_what_from_whom(tmp_path):
+def collective(path, ranks, lnc=1):
+    """The page of a collective in which each rank gets 160 bytes of every other one."""
+
     @nki.jit
-    def summed(x, group):
+    def gathered(x, group):
         local = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(local, nl.load(x))
-        ncc.all_reduce(srcs=[local], dsts=[out], replica_group=group, op=nl.add)
+        shape = (ranks * x.shape[0], x.shape[1])
+        out = nl.ndarray(shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nl.store(local, nl.load(x))
+        ncc.all_gather(srcs=[local], dsts=[out], replica_group=group, collective_dim=0)
         return out
 
-    with nki.World(ranks=3, host="inprocess") as world:
-        parts = nki.per_rank([X[:8, :5] + r for r in range(3)])
-        record = world.record(summed, parts, group=ncc.ReplicaGroup([[0, 1, 2]]))
-    path = written(record, tmp_path / "world.html")
+    with nki.World(ranks=ranks, lnc=lnc, host="inprocess") as world:
+        parts = nki.per_rank([X[:8, :5] + r for r in range(ranks)])
+        record = world.record(gathered, parts, group=ncc.ReplicaGroup([[*range(ranks)]]))
+    return written(record, path)
+
+
+GATHERED = """
+  report.go(Array.from(report.data.op).findIndex((op, s) => report.data.ops[op].includes("all_gather")
+    && report.data.ranks[report.data.core[s]] === arguments[0]));
+"""
+
+
+def gotten(rows):
+    """How much each column gets."""
+    return [sum(float(c) for c in column if c != "·") for column in zip(*(r[1:] for r in rows))]
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_collectives_say_who_gets_what_from_whom(tmp_path, lnc):
+    path = collective(tmp_path / "world.html", 3, lnc)
     with browser() as driver:
         opened(driver, path)
-        key(driver, "l")
-        said = driver.find_element("id", "meetings").text
-        assert "from rank 0 core 0" in said and "to rank 1 core 0" in said
-        names = [o.text for o in driver.find_elements("css selector", "#cores option")]
-        assert names == ["all cores", "rank 0 core 0", "rank 1 core 0", "rank 2 core 0"]
+        driver.execute_script(GATHERED, 2)
+        head, *rows = meetings(driver)
+        assert head == ["rank", "0", "1", "2"] and [row[0] for row in rows] == head[1:]
+        assert gotten(rows) == 3 * [2 * 160]
+        assert "in bytes" in driver.find_element("id", "meetings-of").text
+        for rank in (1, 0, 2):
+            driver.find_elements("css selector", "#meetings tbody button")[rank].click()
+            assert f"rank {rank} core" in driver.find_element("id", "now").text
+            assert "all_gather" in driver.find_element("id", "now").text
+        assert complaints(driver) == []
+
+
+def test_many_ranks_of_a_collective_are_folded_but_not_the_steps_own(tmp_path):
+    path = collective(tmp_path / "many.html", 20)
+    with browser() as driver:
+        opened(driver, path)
+        driver.execute_script(GATHERED, 7)
+        head, *rows = meetings(driver)
+        assert head == ["rank", "0–1", "2–3", "4–5", "6", "7", "8–9", *head[7:]] and len(head) == 12
+        assert [row[0] for row in rows] == head[1:]
+        assert gotten(rows) == [(1 + ("–" in name)) * 19 * 160 for name in head[1:]]
+        driver.find_elements("css selector", "#meetings thead button")[0].click()
+        assert "rank 0 core 0" in driver.find_element("id", "now").text
 
 
 def test_30_000_steps_open_and_step_fast(tmp_path):

@@ -63,7 +63,8 @@ async function main() {
   if (more) {
     Object.assign(keys, more.keys);
     redraws.push(more.redraw);
-  } else element("time-section").remove();
+    element("in-time").onclick = keys.t;
+  } else ["time-section", "in-time"].forEach((id) => element(id).remove());
   const redrawAll = () => redraws.forEach((draw) => draw());
   addEventListener("resize", redrawAll);
   let waiting = 0;
@@ -101,7 +102,26 @@ async function readTimeline(state) {
   listen(timeline, (event, x, y) => {
     const found = timeline.at(x, y);
     hover(event, found < 0 ? "" : timeline.about(found).slice(0, 4).map(([, text]) => text).join("\n"));
-  }, (x, y) => { const step = steps.get(timeline.at(x, y)); if (step !== undefined) state.go(step); });
+  }, (x, y) => { if (goTo(timeline.at(x, y))) back(); });
+  const goTo = (event) => steps.has(event) && (state.go(steps.get(event)), true), back = () => element("now").scrollIntoView({block: "nearest"});
+  // Along the queue of the step, or to what began last on the one above or below.
+  timeline.canvas.addEventListener("keydown", (event) => {
+    const along = {ArrowLeft: -1, ArrowRight: 1}[event.key], across = {ArrowUp: -1, ArrowDown: 1}[event.key], at = timeline.chosen;
+    if (event.key === "Enter") back();
+    else if (at < 0 || !(along || across)) return;
+    else if (along) {
+      const {first, last} = time.rows[timeline.rowOf(at)];
+      for (let e = at + along; e >= first && e < last && !goTo(e); ) e += along;
+    } else {
+      const rows = timeline.places.filter(({row}) => row !== undefined).map(({row}) => row);
+      for (let n = rows.indexOf(timeline.rowOf(at)) + across, done = false; rows[n] !== undefined && !done; n += across) {
+        const {first, last} = time.rows[rows[n]], near = Math.max(above(time.start, time.start[at], first, last) - 1, first);
+        for (let e = near; e < last && !(done = goTo(e)); ) e++;
+      }
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
   const near = (core) => { const rank = data.ranks[core], first = data.ranks.indexOf(rank); return data.ranks.map((r, n) => [r, n]).filter(([, n]) => n >= first && n < first + 4).map(([, n]) => n); };
   const show = (step) => {
     const core = data.core[step], e = data.position[step] < 0 ? undefined : events.get(`${core} ${data.position[step]}`);
@@ -111,6 +131,7 @@ async function readTimeline(state) {
     redraw();
   };
   timeline.show(near(0));
+  keys.t = () => { timeline.canvas.focus({preventScroll: true}); timeline.canvas.scrollIntoView({block: "nearest"}); };
   return {keys, redraw, show};
 }
 

@@ -1,6 +1,6 @@
 // Puts a record's page together: the step that is shown, and what keys and clicks do to it.
 const KINDS = ["value", "log", "sign"], OTHERS = 3; // pictures of the same line on other cores
-const ROWS = 120; // of the list of steps that are drawn
+const ROWS = 120, MEETING = 16; // of the list of steps that are drawn, and of who meets whom
 
 class Stepping {
   constructor(data, contents) {
@@ -203,16 +203,28 @@ class Stepping {
     if (chosen) list.scrollTop = chosen.offsetTop - list.clientHeight / 2;
   }
 
-  // Who sent what to whom in the meeting that the step is part of.
+  // Who gives whom how many bytes in the meeting that the step is part of: a row for each rank, or
+  // core of the only one; of more than MEETING some are one row, but not the step's own.
   drawMeetings() {
-    const place = element("meetings"), {data} = this, found = (this.met.get(this.step) || []).slice(0, 64);
+    const {data, step} = this, place = element("meetings"), met = new Set([step]);
+    for (const s of met) for (const [, other] of this.met.get(s) || []) met.add(other);
     place.textContent = "";
-    for (const [way, other, bytes] of found) {
-      const item = document.createElement("button");
-      item.textContent = `${way === "to" ? "→" : "←"} ${way} ${data.cores[data.core[other]]}${bytes ? `, ${kib(bytes)}` : ""} (step ${data.number[other]}, ${shortLine(data.files[data.line[other]][0])})`;
-      item.onclick = () => this.go(other);
-      place.append(item);
-    }
+    if (met.size < 2) return;
+    const all = [...met], rank = (s) => data.ranks[data.core[s]], core = (s) => +data.cores[data.core[s]].split(" ").pop();
+    const [who, what] = new Set(all.map(rank)).size > 1 ? [rank, "rank"] : [core, "core"];
+    const names = [...new Set(all.map(who))].sort((a, b) => a - b), own = names.indexOf(who(step)), fold = Math.ceil(names.length / MEETING), rows = [];
+    names.forEach((name, n) => (n % fold && n !== own && n - 1 !== own ? rows.at(-1).push(name) : rows.push([name])));
+    const row = new Map(rows.flatMap((group, n) => group.map((name) => [name, n]))), mine = row.get(who(step)), bytes = rows.map(() => rows.map(() => null));
+    for (const s of all) for (const [way, other, n] of this.met.get(s)) if (way === "to") bytes[row.get(who(s))][row.get(who(other))] += n;
+    const most = Math.max(...bytes.flat()), [unit, size] = most >= 1 << 20 ? ["MiB", 1 << 20] : most >= 1024 ? ["KiB", 1024] : ["bytes", 1];
+    const heads = rows.map((group, n) => {
+      const first = all.find((s) => who(s) === group[0] && core(s) === core(step)) ?? all.find((s) => who(s) === group[0]);
+      return `${n === mine ? " class=own" : ""}><button class=link data-step=${first} title="${html(this.where(first))}">${group.length > 1 ? `${group[0]}–${group.at(-1)}` : group[0]}</button></th>`;
+    });
+    const cell = (n, a, b) => `<td class="n${a === mine || b === mine ? " own" : ""}" style="--share:${n === null || !most ? 0 : Math.round((45 * n) / most)}%">${n === null ? "·" : (n / size).toLocaleString("en", {maximumFractionDigits: n < 100 * size ? 1 : 0})}</td>`;
+    place.innerHTML = `<p class="note" id="meetings-of">${most ? `Who gets how much from whom, in ${unit}` : "Who waits for whom"}: from a ${what} (down) to a ${what} (across)</p>
+      <div><table aria-labelledby="meetings-of"><thead><tr><th>${what}</th>${heads.map((head) => "<th scope=col" + head).join("")}</tr></thead>
+      <tbody>${bytes.map((line, a) => `<tr><th scope=row${heads[a]}${line.map((n, b) => cell(n, a, b)).join("")}</tr>`).join("")}</tbody></table></div>`;
   }
 
   // ---- SBUF and PSUM ----
