@@ -1,8 +1,8 @@
 """The pictures of reports in README and docs, taken again: `python docs/pictures.py`.
 
-Needs chromium, chromedriver (`.ci/browser`) and selenium. Each picture carries the simulated time
-that it shows, as text of the PNG; `tests/test_docs.py` compares that with the present one, as it
-does the outputs of pages.
+Needs chromium, chromedriver (`.ci/browser`), selenium and Pillow. Those of reports carry the
+simulated time that they show, as text of the PNG; `tests/test_docs.py` compares that with the
+present one, as it does the outputs of pages.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import re
 import struct
 import sys
 import tempfile
+import time
 import zlib
 from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from attention_block import attention_block, inputs
 
 import nki_dist as nki
+import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests import pages
@@ -50,6 +54,13 @@ TIMELINE = """
   const height = document.querySelector("#hint").getBoundingClientRect().top - top;
   return {x: left, y: top, width, height, scale: 1};
 """
+
+# The last step, of several ranks, and where there is room for little the table of who meets whom.
+LAST = """
+  report.go(report.steps - 1);
+  if (innerWidth < 500) document.getElementById("meetings").scrollIntoView({block: "end"});
+"""
+KEPT = 2 + 4095 * 3 + 2  # a step of a round whose pictures are kept
 
 
 def demo() -> nki.Profile:
@@ -86,6 +97,45 @@ def scores(q, k):
     return out
 
 
+@nki.jit
+def summed(x, group):
+    """What each rank has is added up."""
+    part = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(part, tile)
+    ncc.all_reduce(srcs=[part], dsts=[total], replica_group=group, op=nl.add)
+    return total
+
+
+def all_reduced() -> Any:
+    """A record of four ranks."""
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((64, 48)).astype(np.float32) * (r + 1) for r in range(4)]
+    with nki.World(ranks=4, host="inprocess") as world:
+        return world.record(summed, nki.per_rank(parts), group=ncc.ReplicaGroup([[0, 1, 2, 3]]))
+
+
+def many() -> Any:
+    """A record of 30,003 instructions."""
+
+    @nki.jit
+    def mixture(x):
+        """Ten thousand terms, each of its own width."""
+        out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        tile, total = nl.load(x), nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=total, value=0.0)
+        for n in range(10_000):
+            part = nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=part, data=tile, op0=nl.multiply, operand0=1 / (n + 3))
+            nisa.activation(dst=part, op=nl.exp, data=part)
+            nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+        nl.store(out, total)
+        return out
+
+    return nki.record(mixture)(np.random.default_rng(1).standard_normal((128, 120), np.float32))
+
+
 def half_wrong(page: Path) -> None:
     """The page of a kernel whose second core has a mistake in its mask."""
     rng = np.random.default_rng(0)
@@ -110,8 +160,14 @@ def show(driver, page: Path, width: int, height: int, scale: int = 1) -> None:
 
 
 def screenshot(driver, **clip: object) -> bytes:
+    """A PNG of no more than 256 colours, which is a third as large as one of all."""
+    from PIL import Image
+
     png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip})["data"]
-    return b64decode(png)
+    image, made = Image.open(BytesIO(b64decode(png))).convert("RGB"), BytesIO()
+    few = image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(made, "PNG", optimize=True)
+    return made.getvalue()
 
 
 def take(report: Path, picture: Path, width: int = NARROW) -> None:
@@ -124,8 +180,8 @@ def take(report: Path, picture: Path, width: int = NARROW) -> None:
         else:
             driver.execute_script(CHOOSE)
         png = screenshot(driver, **clip)
-        time = driver.execute_script(HEADLINE).replace(",", "")
-    picture.write_bytes(labelled(png, time))
+        total = driver.execute_script(HEADLINE).replace(",", "")
+    picture.write_bytes(labelled(png, total))
 
 
 def labelled(png: bytes, time: str) -> bytes:
@@ -136,11 +192,14 @@ def labelled(png: bytes, time: str) -> bytes:
     return png[:header] + chunk + png[header:]
 
 
-def shoot(page: Path, picture: Path, width: int, height: int) -> None:
-    """The upper part of a page, as wide as a window."""
-    with opened.browser() as driver:
-        show(driver, page, width, height)
-        picture.write_bytes(screenshot(driver))
+def shoot(page: Path, name: str, height: int, script: str = "") -> None:
+    """The upper part of a page, or what a script brings into view, wide and narrow."""
+    for narrow, width in (("", 1400), ("_narrow", 400)):
+        with opened.browser() as driver:
+            show(driver, page, width, height)
+            driver.execute_script(script)
+            time.sleep(0.5)  # charts follow when the step has come to rest
+            (ROOT / "docs" / f"{name}{narrow}.png").write_bytes(screenshot(driver))
 
 
 def main() -> None:
@@ -155,8 +214,14 @@ def main() -> None:
         for kind in ("slow", "fast"):
             take(folder / f"{kind}.html", docs / f"fault_{kind}.png")
         half_wrong(folder / "record.html")
-        shoot(folder / "record.html", docs / "record.png", 1400, 1250)
-        shoot(folder / "record.html", docs / "record_narrow.png", 400, 900)
+        shoot(folder / "record.html", "record", 1250)
+        all_reduced().write_report(folder / "ranks.html")
+        shoot(folder / "ranks.html", "record_ranks", 1120, LAST)
+        many().write_report(folder / "many.html")
+        shoot(folder / "many.html", "record_many", 1500, f"report.go({KEPT})")
+        pages.run(docs / "debugging.md", Path())  # so that messages have no folders of this machine
+        for kind in ("stuck", "racing"):
+            shoot(folder / f"{kind}.html", f"error_{kind}", 900)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 Picture = Mapping[str, Any]
 _AROUND: Final = 5  # lines of source before and after
-_LINE, _LETTERS = 21, 17  # pixels of a line of text, and what one has on a narrow screen
 _WIDE, _HIGH = 420, 260  # pixels of a tensor, at most
 
 
@@ -143,27 +142,23 @@ def _outside(p: Picture) -> str:
 
 def _waits(p: Picture) -> str:
     """Who waits for whom: a row for each, and an arrow from it to whom it waits for."""
-    nodes, made = p["nodes"], []
-    heights = [_LINE * (len(n["name"] + n["what"]) // _LETTERS + 4) for n in nodes]
-    middles = [sum(heights[:n]) + h / 2 for n, h in enumerate(heights)]
-    for a, b in p["edges"]:
-        y, end = middles[a], middles[b]
-        if a == b:
-            y, end = y - 14, end + 14
-        x = 80 - min(14 * (abs(a - b) + 1), 76)
-        made.append(
-            f"<path class=arc d='M84 {y - 5:.0f} C{x} {y - 5:.0f} {x} {end + 5:.0f} 80 "
-            f"{end + 5:.0f}' /><path class=head d='M86 {end + 5:.0f} l-9 -5 v10 z' />"
-        )
+    nodes, edges = p["nodes"], p["edges"]
+    arcs = "".join(  # in rows; those of a page are all as high as the highest
+        f"<path class=arc d='M88 {a + 0.3} C{x} {a + 0.3} {x} {b + 0.5} 80 {b + 0.5}' />"
+        for a, b in edges
+        for x in [80 - min(14 * (abs(a - b) + 1), 76)]
+    )
+    targets = {b for _, b in edges}
     rows = "".join(
-        f"<div{' class=fault' if n['fault'] else ''} style='height:{high}px'>"
-        f"<b>{_text(n['name'])}</b> {_text(n['what'])}"
-        f"<br><span class=soft>{_short(n['line'])}</span></div>"
-        for n, high in zip(nodes, heights)
+        f"<div class='{'fault' * n['fault']} {'target' * (at in targets)}'>"
+        f"<b>{_text(n['name'])}</b> {_text(n['what'])}<br>"
+        f"<span class=soft>{_short(n['line'])}</span></div>"
+        for at, n in enumerate(nodes)
     )
     return (
         f"{_sides(p.get('sides', ()))}<section><h2>Who waits for whom</h2><div class=waits>"
-        f"<svg width=90 height={sum(heights)}>{''.join(made)}</svg>{rows}</div>"
+        f"<svg viewBox='0 0 90 {len(nodes)}' preserveAspectRatio=none>{arcs}</svg>"
+        f"{rows}</div>"
         "<p class=soft>Marked: who is taken to be at fault.</p></section>"
     )
 

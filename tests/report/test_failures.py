@@ -52,7 +52,7 @@ def test_a_deadlock_says_who_waits_for_whom(tmp_path):
     assert "has finished" in nodes[0]["what"] and "waits in nisa.core_barrier" in nodes[1]["what"]
     assert error.picture["edges"] == [(1, 0)]
     page = page_of(error, tmp_path)
-    assert page.count("class=arc") == 1 and re.search("class=fault [^>]*><b>core 1</b>", page)
+    assert page.count("class=arc") == 1 and re.search("class='fault target'><b>core 1</b>", page)
     assert "nisa.core_barrier(out, (0, 1))" in page  # the kernel's line
     again = pickle.loads(pickle.dumps(error))
     assert again.picture == error.picture

@@ -13,6 +13,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
+from nki_dist.errors import OutOfBoundsError
 from tests.insight.lines import lines_of
 from tests.report.opened import CHROMIUM, DRIVER, browser, complaints, opened, requests, written
 
@@ -278,8 +279,8 @@ def test_messages_and_the_timeline_lead_to_steps_and_back(window):
 
 
 CHOSEN = """
-  const {timeline: t, data, step} = report, row = t.rowOf(t.chosen), {rows, start} = t.data;
-  return [rows[row].core, rows[row].engine, start[t.chosen], data.core[step], data.ops[data.op[step]],
+  const {timeline: t, data, step} = report, {rows, start} = t.data, row = rows[t.rowOf(t.chosen)];
+  return [row.core, row.engine, start[t.chosen], data.core[step], data.ops[data.op[step]],
     document.activeElement.id, element("now").getBoundingClientRect().top];
 """
 
@@ -336,6 +337,13 @@ def test_what_is_expected_is_shown_beside_the_result(tmp_path):
         assert "nisa.dma_copy" in driver.find_element("id", "now").text
 
 
+# What is wider than its place, and is no listing, which one moves by itself.
+CUT = """
+  const parts = [...document.querySelectorAll("#steps, .tools, .pictures, #time-section")];
+  return parts.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.className);
+"""
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_narrow_screens_have_all_of_it(mixed_page, dark):
     with browser(dark) as driver:
@@ -347,6 +355,7 @@ def test_narrow_screens_have_all_of_it(mixed_page, dark):
             script = "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
             wide, room = driver.execute_script(script)
             assert wide <= room
+            assert driver.execute_script(CUT) == []
         assert complaints(driver) == []
 
 
@@ -372,6 +381,14 @@ def test_names_and_values_are_text(tmp_path):
             assert driver.find_element("css selector", "h1").text == evil
             mouse(driver, "mouseMoved", at_cell(driver, picture(driver, "dst after"), 1, 1))
             key(driver, "ArrowRight")
+        with pytest.raises(OutOfBoundsError) as raised:
+            nki.simulate(nki.jit(lambda x: nl.ndarray((4, 4), nl.float32, nl.sbuf, name=evil)[9:]))(
+                x
+            )
+        raised.value.write_report(tmp_path / "error.html")
+        opened(driver, tmp_path / "error.html")
+        assert evil in driver.find_element("css selector", "main").text
+        assert driver.title.startswith("OutOf") and not driver.find_elements("css selector", "img")
         assert complaints(driver) == []
 
 
@@ -395,8 +412,9 @@ def collective(path, ranks, lnc=1):
 
 
 GATHERED = """
-  report.go(Array.from(report.data.op).findIndex((op, s) => report.data.ops[op].includes("all_gather")
-    && report.data.ranks[report.data.core[s]] === arguments[0]));
+  const {op, ops, core, ranks} = report.data, [rank] = arguments;
+  const fits = (o, s) => ops[o].includes("all_gather") && ranks[core[s]] === rank;
+  report.go(Array.from(op).findIndex(fits));
 """
 
 

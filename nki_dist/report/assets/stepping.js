@@ -96,7 +96,7 @@ class Stepping {
       const scale = new Scale(this.kind, both.map(([found]) => found));
       for (const [found, when] of both)
         wanted.push({tensor, found, scale, boxes: boxes.filter((b) => (when === "before" ? !b.writes || mine.length === 1 : b.writes)), when,
-          caption: `${names} ${when}`, note: `${this.told(tensor)}${this.sampled(mine, when)} · ${scale.text}`});
+          caption: `${names} ${when}`, note: `${this.told(tensor)}${this.sampled(found, mine, when)} · ${scale.text}`});
     }
     wanted.push(...this.elsewhere(operands));
     place.textContent = "";
@@ -127,9 +127,11 @@ class Stepping {
     return `${name} · ${memory} · ${shape.join(" × ")} ${dtype}`;
   }
 
-  sampled(operands, when) {
-    const picture = when === "after" && operands.map((o) => this.contents.pictureOf.get(o)).find((p) => p && p.down * p.across > 1);
+  sampled(found, operands, when) {
+    const who = when === "after" ? operands : [...new Set(found.by.subarray(0, 4096))].map((o) => (o < 0 ? -1 - found.tensor : o));
+    const picture = who.map((o) => this.contents.pictureOf.get(o)).find((p) => p && p.down * p.across > 1);
     if (!picture || this.exact?.step === this.step) return "";
+    if (when === "before") return ` · a sample (1 of ${picture.down * picture.across})`;
     const {low, high, odd} = this.contents.pictures, n = picture.number;
     return ` · a sample (1 of ${picture.down * picture.across}); all: ${short(low[n])} … ${short(high[n])}, mean of these ${short(this.contents.mean(picture))}${odd[n] & NAN ? ", has NaN" : ""}${odd[n] & INFINITE ? ", has infinities" : ""}`;
   }
