@@ -54,9 +54,8 @@ def html(
     """
     launched, charts = film.launched, charts and most >= _CHARTS
     lines, names = Counter(made.arrays["line"].tolist()), made.head["files"]
-    unknown = {"critical_us": 0, "opcode": "", "engine": ""}
     found = listings(
-        [{"location": names[n], "total_us": k, **unknown} for n, k in sorted(lines.items())]
+        [{"location": names[n], "total_us": k, "critical_us": 0} for n, k in sorted(lines.items())]
     )
     arrays, time = made.arrays, ""
     if timed is not None and len(made.steps) <= TIMED:

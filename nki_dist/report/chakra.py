@@ -36,6 +36,7 @@ from nki_dist.report.chakra_schema import (
     SEND,
     schema,
 )
+from nki_dist.report.explorer import union_ns
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 VERSION: Final = "0.0.4"  # of the schema, as Chakra's own converters write it
@@ -82,11 +83,7 @@ class _Piece:
         """How long any of it was under way; an exchange, from the start of the last core on."""
         if self.exchange is not None:
             return max(e for _, e in self.spans) - max(s for s, _ in self.spans)
-        total, until = 0.0, 0.0
-        for start, end in sorted(self.spans):
-            total += max(0.0, end - max(start, until))
-            until = max(until, end)
-        return total
+        return union_ns(self.spans)
 
 
 def pieces(cores: Sequence[CoreTimeline]) -> dict[Key, _Piece]:

@@ -9,7 +9,7 @@ in the same slice of time become one, and the page says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,8 @@ MOST: Final = 400_000
 REASONS: Final = ("start", "queue", "data", "reuse", "issue", "memory", "resource")
 TABLES: Final = "ACT_TABLE_LOAD"
 MERGED: Final = 0xFFFFFFFF  # in place of a kind: several instructions
+_TYPES: Final = {"start": np.float64, "took": np.float32, "kind": np.uint32, "cause": np.int32} | {
+    "merged": np.uint32, "reason": np.uint8, "critical": np.uint8}  # fmt: skip
 
 
 @dataclass
@@ -54,66 +56,46 @@ class Columns:
         position: of the instruction among those that its core executed; -1 for other events.
     """
 
-    rows: list[Row] = field(default_factory=list)
-    kinds: list[tuple[Any, ...]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    start: np.ndarray = field(default_factory=lambda: np.empty(0))
-    took: np.ndarray = field(default_factory=lambda: np.empty(0))
-    kind: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))
-    cause: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
-    reason: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
-    critical: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
-    merged: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))
-    position: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    rows: list[Row]
+    kinds: list[tuple[Any, ...]]
+    lines: list[str]
+    start: np.ndarray
+    took: np.ndarray
+    kind: np.ndarray
+    cause: np.ndarray
+    reason: np.ndarray
+    critical: np.ndarray
+    merged: np.ndarray
+    position: np.ndarray
 
     def __len__(self) -> int:
         return len(self.start)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a page reads, by name; the widest elements first, so that all are aligned."""
-        return {
-            "start": self.start.astype(np.float64),
-            "took": self.took.astype(np.float32),
-            "kind": self.kind.astype(np.uint32),
-            "cause": self.cause.astype(np.int32),
-            "merged": self.merged.astype(np.uint32),
-            "reason": self.reason.astype(np.uint8),
-            "critical": self.critical.astype(np.uint8),
-        }
+        return {name: getattr(self, name).astype(kind) for name, kind in _TYPES.items()}
 
 
 class _Kinds:
     """Numbers for instructions and lines; what reads alike has one, whatever core runs it."""
 
-    def __init__(self, made: Columns) -> None:
-        self._made = made
-        self._kinds: dict[tuple[int, int], int] = {}
-        self._alike: dict[tuple[Any, ...], int] = {}
-        self._lines: dict[str, int] = {}
-
-    def line(self, name: str) -> int:
-        return _numbered(name, self._made.lines, self._lines)
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], int] = {}
+        self.kinds: dict[tuple[Any, ...], int] = {}
+        self.lines: dict[str, int] = {}
 
     def of(self, core: CoreTimeline, i: Instruction, tables: str = "") -> int:
         key = (id(core.graph.program), -1 - i.ordinal if tables else i.ordinal)
-        number = self._kinds.get(key)
+        number = self._known.get(key)
         if number is None:
-            line = self.line(core.graph.program.where(i.location) or "?")
-            if tables:
-                kind: tuple[Any, ...] = TABLES, i.engine, line, tables, 1
-            else:
-                known = int(core.costs[i.ordinal].known)
-                kind = i.opcode, i.engine, line, _tensors(i), known
-            number = self._kinds[key] = _numbered(kind, self._made.kinds, self._alike)
+            where = core.graph.program.where(i.location) or "?"
+            line = self.lines.setdefault(where, len(self.lines))
+            what: tuple[Any, ...] = tables, 1
+            if not tables:
+                what = _tensors(i), int(core.costs[i.ordinal].known)
+            kind = TABLES if tables else i.opcode, i.engine, line, *what
+            number = self._known[key] = self.kinds.setdefault(kind, len(self.kinds))
         return number
-
-
-def _numbered(one: Any, every: list[Any], numbers: dict[Any, int]) -> int:
-    """Its place in a list, which it is put into when it is new."""
-    number = numbers.setdefault(one, len(every))
-    if number == len(every):
-        every.append(one)
-    return number
 
 
 def _tensors(i: Instruction) -> str:
@@ -131,55 +113,44 @@ def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Co
         pieces: of its critical path.
         most: how many events there may be before short ones are merged.
     """
-    made = Columns()
-    kinds = _Kinds(made)
-    rows: list[int] = []
-    starts: list[float] = []
-    ends: list[float] = []
-    found: list[int] = []
-    reasons: list[int] = []
-    where: list[tuple[int, int]] = []  # core, position; of a load of tables -1 - position
-    causes: list[tuple[int, int] | None] = []
+    kinds, rows = _Kinds(), list[Row]()
+    # Row, start, end, kind, reason, (core, position; of a load of tables -1 - position), cause.
+    found: list[tuple[int, float, float, int, int, tuple[int, int], Any]] = []
     for number, core in enumerate(timeline.cores):
         threads = Threads(core)
-        base = len(made.rows)
         for at, i in enumerate(core.graph.executed):
             if at in core.dropped:
                 continue
-            row = base + threads.of(at)
+            row = len(rows) + threads.of(at)
             load = core.table_loads.get(at)
             if load is not None:
-                rows.append(row)
-                starts.append(load.start)
-                ends.append(load.end)
-                found.append(kinds.of(core, i, load.function))
-                reasons.append(0)
-                where.append((number, -1 - at))
-                causes.append(None)
-            rows.append(row)
-            starts.append(core.start[at])
-            ends.append(core.end[at])
-            found.append(kinds.of(core, i))
-            reasons.append(REASONS.index(core.reason[at]))
-            where.append((number, at))
-            causes.append(core.cause[at])
+                kind = kinds.of(core, i, load.function)
+                found.append((row, load.start, load.end, kind, 0, (number, -1 - at), None))
+            what = kinds.of(core, i), REASONS.index(core.reason[at]), (number, at), core.cause[at]
+            found.append((row, core.start[at], core.end[at], *what))
         # What a queue is called begins with its engine.
-        made.rows += [Row(number, n, n.split()[0]) for n in threads.names]
-    row_of = np.array(rows, np.int64)
+        rows += [Row(number, n, n.split()[0]) for n in threads.names]
+    of, starts, ends, kind_of, reasons, where, causes = zip(*found) if found else [()] * 7
+    row_of = np.array(of, np.int64)
     start, end = np.array(starts, np.float64), np.array(ends, np.float64)
     order = np.lexsort((end, start, row_of))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     by_position = {key: int(n) for key, n in zip(where, place, strict=True)}
     critical = {(p.core, p.position) for p in pieces}
-    made.start, made.took = start[order], (end - start)[order]
-    made.kind = np.array(found, np.uint32)[order]
-    made.reason = np.array(reasons, np.uint8)[order]
-    made.cause = np.array([-1 if c is None else by_position.get(c, -1) for c in causes], np.int32)
-    made.cause = made.cause[order]
-    made.critical = np.array([key in critical for key in where], np.uint8)[order]
-    made.merged = np.ones(len(order), np.uint32)
-    made.position = np.array([max(at, -1) for _, at in where], np.int32)[order]
+    made = Columns(
+        rows,
+        list(kinds.kinds),
+        list(kinds.lines),
+        start[order],
+        (end - start)[order],
+        np.array(kind_of, np.uint32)[order],
+        np.array([-1 if c is None else by_position.get(c, -1) for c in causes], np.int32)[order],
+        np.array(reasons, np.uint8)[order],
+        np.array([key in critical for key in where], np.uint8)[order],
+        np.ones(len(order), np.uint32),
+        np.array([max(at, -1) for _, at in where], np.int32)[order],
+    )
     row_of = row_of[order]
     if len(made) > most:
         row_of = _merge(made, row_of, timeline.total_ns, most)

@@ -125,24 +125,20 @@ def _engines(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
             if i.engine == "scalar" and INSTRUCTIONS[i.opcode].table:
                 activations.append(span)
     found: dict[str, Any] = {}
-    for engine in ENGINES:
-        name = f"{engine}_engine"
-        found[f"{name}_instruction_time"] = _sum(spans[engine])
-        found[f"{name}_active_time"] = active = union_ns(spans[engine]) / 1e9
-        found[f"{name}_active_time_percent"] = _share(active * 1e9, total)
-        found[f"{name}_instruction_count"] = len(spans[engine])
-    active = union_ns(spans["cc"])
-    found.update(
-        activate_instruction_time=_sum(activations),
-        activate_instruction_count=len(activations),
-        cc_op_time=_sum(spans["cc"]),
-        cc_op_active_time=active / 1e9,
-        cc_op_active_time_percent=_share(active, total),
-        cc_op_count=len(spans["cc"]),
-    )
-    active = union_ns(everything)
-    found.update(total_active_time=active / 1e9, total_active_time_percent=_share(active, total))
+    names = [(f"{engine}_engine", spans[engine]) for engine in ENGINES]
+    for name, some in (*names, ("activate", activations)):
+        found[f"{name}_instruction_time"] = _sum(some)
+        found[f"{name}_instruction_count"] = len(some)
+    found.update(cc_op_time=_sum(spans["cc"]), cc_op_count=len(spans["cc"]))
+    for name, some in (*names, ("cc_op", spans["cc"]), ("total", everything)):
+        found |= _active(name, some, total)
     return found
+
+
+def _active(name: str, spans: _Spans, total: float) -> dict[str, float]:
+    active = union_ns(spans)
+    percent = _share(active, total)
+    return {f"{name}_active_time": active / 1e9, f"{name}_active_time_percent": percent}
 
 
 def _sum(spans: _Spans) -> float:
@@ -166,10 +162,8 @@ def _dma(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
         queues += len(used)
     every = [span for of in spans.values() for span in of]
     size, count = sum(sizes.values()), len(every)
-    active = union_ns(every)
     found: dict[str, Any] = {
-        "dma_active_time": active / 1e9,
-        "dma_active_time_percent": _share(active, total),
+        **_active("dma", every, total),
         "dma_transfer_time": _sum(every),
         "dma_transfer_count": count,
         "dma_transfer_total_bytes": size,
@@ -178,9 +172,7 @@ def _dma(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
         "dma_queue_count": queues,
     }
     for mode, name in _MODES.items():
-        active = union_ns(spans[mode])
-        found[f"{name}_active_time"] = active / 1e9
-        found[f"{name}_active_time_percent"] = _share(active, total)
+        found |= _active(name, spans[mode], total)
         found[f"{name}_size"] = sizes[mode]
         found[f"{name}_size_percent"] = _share(sizes[mode], size)
     dynamic = union_ns([*spans["swdge"], *spans["hwdge"]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -24,14 +25,12 @@ class Listing:
     Attributes:
         parts: stretches of lines: (number of the first, texts).
         critical_us, total_us: by line number.
-        opcodes: by line number, instructions of the line and their engines.
     """
 
     file: str
     parts: list[tuple[int, list[str]]]
     critical_us: Mapping[int, float]
     total_us: Mapping[int, float]
-    opcodes: Mapping[int, list[tuple[str, str]]]
 
     @property
     def name(self) -> str:
@@ -44,22 +43,17 @@ def listings(lines: Sequence[Mapping[str, Any]]) -> list[Listing]:
     Args:
         lines: `Profile.lines` as dicts.
     """
-    files: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    files: dict[str, tuple[defaultdict[int, float], defaultdict[int, float]]] = {}
     for line in lines:
         file, _, number = line["location"].rpartition(":")
         if number.isdigit():
-            files.setdefault(file, []).append((int(number), line))
+            critical, total = files.setdefault(file, (defaultdict(float), defaultdict(float)))
+            critical[int(number)] += line["critical_us"]
+            total[int(number)] += line["total_us"]
     found = []
-    for file, uses in files.items():
-        critical: dict[int, float] = {}
-        total: dict[int, float] = {}
-        opcodes: dict[int, list[tuple[str, str]]] = {}
-        for number, line in uses:
-            critical[number] = critical.get(number, 0.0) + line["critical_us"]
-            total[number] = total.get(number, 0.0) + line["total_us"]
-            opcodes.setdefault(number, []).append((line["opcode"], line["engine"]))
+    for file, (critical, total) in files.items():
         text = [t.rstrip("\n") for t in linecache.getlines(file)]
-        found.append(Listing(file, _parts(text, total), critical, total, opcodes))
+        found.append(Listing(file, _parts(text, total), critical, total))
     return sorted(found, key=lambda x: (-sum(x.critical_us.values()), x.file))
 
 
