@@ -44,7 +44,7 @@ class Columns:
         numbers = [n for n, i in enumerate(film.instructions) if i is not None]
         self.steps = {number: at for at, number in enumerate(numbers)}
         rows = [self._step(number) for number in numbers]
-        self._initial()
+        self._initial = self._given()
         counts = [len(operands) for _, _, operands in rows]
         every = np.array([o for *_, found in rows for o in found], np.int64).reshape(-1, 4)
         cores = np.array([film.cores[n] for n in numbers], np.uint16)
@@ -90,19 +90,15 @@ class Columns:
             ]
             kind = self._kinds[core, id(i)] = line, _number(self._ops, title(i)), flat
         line, op, flat = kind
-        regions = film.regions(number, [a for _, a, _ in flat])
+        regions, slot = film.regions(number, [a for _, a, _ in flat]), film.launched.slots[core]
         return line, op, [
-            (name, self._tensor(core, r), self._access(r), writes)
+            (name, self._tensor(r.key, r.storage, slot), self._access(r), writes)
             for (name, _, writes), r in zip(flat, regions)
         ]  # fmt: skip
 
-    def _tensor(self, core: int, r: Region) -> int:
-        found = self._tensors.get(r.key)
-        if found is None:
-            found = self._add(r.key, r.storage, self._film.launched.slots[core])
-        return found
-
-    def _add(self, key: Key, s: Storage, slot: CoreSlot) -> int:
+    def _tensor(self, key: Key, s: Storage, slot: CoreSlot) -> int:
+        if key in self._tensors:
+            return self._tensors[key]
         rows = s.shape[0] if s.region.on_chip else s.nbytes // s.dtype.itemsize // s.shape[-1]
         own = slot.core if s.role == "local" else -1
         at = s.address if s.region.on_chip else None
@@ -125,12 +121,20 @@ class Columns:
             found = self._known[id(r)] = _number(self._accesses, way)
         return found
 
-    def _initial(self) -> None:
-        """Arguments and constants, whether somebody reads them or not."""
-        for slot in self._film.launched.slots:
-            for s in self._film.launched.program(slot.core).storages:
-                if s.role in ("input", "constant") and key_of(slot, s) not in self._tensors:
-                    self._add(key_of(slot, s), s, slot)
+    def _given(self) -> dict[int, Picture]:
+        """Arguments and constants, by tensor, whether somebody reads them or not."""
+        film, found = self._film, dict[int, Picture]()
+        for slot in film.launched.slots:
+            for s in film.launched.program(slot.core).storages:
+                if s.role == "input":
+                    picture = film.arguments[slot.rank, s.index]
+                elif s.role == "constant":
+                    data = np.frombuffer(s.data or b"", s.dtype.storage).reshape(s.shape)
+                    picture = Picture(data, True)
+                else:
+                    continue
+                found.setdefault(self._tensor(key_of(slot, s), s, slot), picture)
+        return found
 
     def _messages(self) -> list[tuple[int, int, int]]:
         found: dict[tuple[int, int], int] = {}
@@ -155,24 +159,9 @@ class Columns:
 
     def pictures(self) -> tuple[list[Picture], list[int]]:
         """All pictures, and of what each is: an operand, or -1 - the tensor at the beginning."""
-        film = self._film
-        made: list[Picture] = []
-        of: list[int] = []
-        for slot in film.launched.slots:
-            for s in film.launched.program(slot.core).storages:
-                at = -1 - self._tensors.get(key_of(slot, s), -1)
-                if at == 0 or at in of:
-                    continue
-                if s.role == "input":
-                    made.append(film.arguments[slot.rank, s.index])
-                elif s.role == "constant":
-                    data = np.frombuffer(s.data or b"", s.dtype.storage).reshape(s.shape)
-                    made.append(Picture(data, True))
-                else:
-                    continue
-                of.append(at)
+        made, of = [*self._initial.values()], [-1 - n for n in self._initial]
         first, writes = self.arrays["first"], self.arrays["writes"]
-        for number, found in film.pictures.items():
+        for number, found in self._film.pictures.items():
             step = self.steps[number]
             written = range(int(first[step]), int(first[step + 1]))
             made += found

@@ -157,6 +157,11 @@ def rounding_of(launched: Launched) -> float:
     return next(rounding for least, rounding in ROUNDING if bits >= least)
 
 
+def first_off(found: Sequence[Checked]) -> Checked | None:
+    """What departs first, in the order of the launch, from what is expected."""
+    return min((c for c in found if c.wrong.any()), key=lambda c: c.departs, default=None)
+
+
 def trusted(found: Sequence[Checked]) -> dict[tuple[Key, int], np.ndarray]:
     """The (sorted) bytes that are as expected, by memory and last number of their write."""
     made: dict[tuple[Key, int], np.ndarray] = {}

@@ -3,7 +3,7 @@
 A picture is what one instruction wrote to one operand: all of it where there is room, else every
 second, fourth, ... row or column, with the range of all of it. Room is shared so that what shows
 most is kept whole longest: of every line the first two rounds, those whose number is a power of
-four, and the last one. Nothing is left out without `sampled` counting it.
+four, and the last one. Nothing is left out without the page saying so.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class Film(Log):
 
     Attributes:
         pictures: by number of an instruction, of what it wrote, in the order of its writes.
+        taken: bytes of all pictures.
         arguments: of what the kernel was given, by rank and number.
         parameters: what `executed.parameters` says of instructions, by their id.
     """
@@ -107,14 +108,14 @@ class Film(Log):
         self.pictures: dict[int, list[Picture]] = {}
         self.arguments: dict[tuple[int, int], Picture] = {}  # by rank and number
         self.parameters: dict[int, Any] = {}  # by instruction
-        self._taken, self._room = 0, 3 * room  # more than will fit: how well it packs isn't known
+        self.taken, self._room = 0, 3 * room  # more than will fit: how well it packs isn't known
         self._small = LARGEST
         # By line: how often it was carried out, what it wrote last, and if that is kept anyway.
         self._rounds: dict[Any, tuple[int, list[Picture], bool]] = {}
         for rank, arrays in enumerate(launched.inputs):
             for n, array in enumerate(arrays):
                 self.arguments[rank, n] = picture = Picture(array, True)
-                self._taken += picture.values.nbytes
+                self.taken += picture.values.nbytes
         super().__init__(launched)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
@@ -134,15 +135,15 @@ class Film(Log):
         for p in last if not kept else ():  # it was the last so far
             p.main = False
             if p.values.size > self._small:
-                self._taken -= p.shrink(self._small)
+                self.taken -= p.shrink(self._small)
         count += 1
         found = [Picture(self._values(place, a), True) for a in written]
         # 1, 2, 4, 16, 64, ...
         kept = count == 2 or bool(not count & (count - 1) and count & 0x55555555)
         self._rounds[line] = count, found, kept
         self.pictures[number] = found
-        self._taken += sum(p.values.nbytes for p in found)
-        if self._taken > self._room:
+        self.taken += sum(p.values.nbytes for p in found)
+        if self.taken > self._room:
             self.fit(self._room * 3 // 4)
 
     def _values(self, place: Place, a: Access) -> np.ndarray:
@@ -155,27 +156,22 @@ class Film(Log):
 
     def fit(self, room: int) -> None:
         """Keep less of some pictures, until all take no more than `room` bytes."""
-        every = [p for found in self.pictures.values() for p in found]
+        every = self.of_writes
         lesser = [p for p in every if not p.main]
         for some, least in ((lesser, 16), ([*every, *self.arguments.values()], 1)):
-            while self._taken > room:
+            while self.taken > room:
                 largest = max((p.values.size for p in some), default=0)
                 if largest <= least:
                     break
                 for p in some:
-                    if self._taken <= room:
+                    if self.taken <= room:
                         return
                     if p.values.size > largest // 2:
-                        self._taken -= p.shrink(largest // 2)
+                        self.taken -= p.shrink(largest // 2)
                 if some is lesser:
                     self._small = max(largest // 2, least)
 
     @property
-    def taken(self) -> int:
-        """Bytes of all pictures."""
-        return self._taken
-
-    @property
-    def sampled(self) -> int:
-        """How many of them don't have all elements."""
-        return sum(p.every != (1, 1) for found in self.pictures.values() for p in found)
+    def of_writes(self) -> list[Picture]:
+        """All pictures but those of arguments."""
+        return [p for found in self.pictures.values() for p in found]

@@ -15,7 +15,7 @@ from nki_dist.insight.columns import Columns
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.film import Film, Picture
 from nki_dist.insight.origin import Walk
-from nki_dist.insight.page import MAX_SIZE, chain
+from nki_dist.insight.page import MAX_SIZE, chain, html
 from nki_dist.insight.record import Record
 from nki_dist.insight.steps import index_in
 from nki_dist.report.page import bundle
@@ -35,7 +35,8 @@ class Live:
         self._made = Columns(self._film)
         self._steps = Executions(self._film)
         self._lock = Lock()
-        self.page = record._page(self._film, self._made, expected, 4 * MAX_SIZE, live=True)
+        wrong = record.wrong(self._film, expected)
+        self.page = html(self._film, self._made, record.timed, wrong, 4 * MAX_SIZE, live=True)
         self._film.pictures.clear()  # they are in the page
 
     def values(self, step: int) -> bytes:
@@ -65,9 +66,8 @@ class Live:
             raise LaunchError(f"no step {step}", code="record-question")
         key, s = found
         places = element * s.dtype.itemsize + np.arange(s.dtype.itemsize)
-        walk = Walk(log, _STEPS)
         with self._lock:
-            walk.run(key, places, log.ended.get(step, step) + 1)
+            walk = Walk(log, key, places, log.ended.get(step, step) + 1, _STEPS)
         what = f"{s.title}{list(index_in(s, int(places[0])))}"
         return chain(walk.steps, self._made.steps, "", what, walk.complete) or (
             f"<p class=note>{len(walk.sources.all())} sources, and no instruction that wrote it</p>"

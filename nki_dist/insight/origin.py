@@ -35,9 +35,11 @@ Elements = list[tuple[int, Region, np.ndarray]]  # instruction, operand, numbers
 
 
 class Walk:
-    """One walk back.
+    """One walk back, from bytes of a memory as they were before a number.
 
     Args:
+        key, places: the memory, and (sorted) bytes in it.
+        before: that number; None for the end of the launch.
         limit: instructions after which it ends; None for never.
         trusted: by memory and last number of a write, (sorted) bytes behind which nobody looks.
 
@@ -50,12 +52,14 @@ class Walk:
     def __init__(
         self,
         log: Log,
+        key: Key,
+        places: np.ndarray,
+        before: int | None,
         limit: int | None,
         trusted: Mapping[tuple[Key, int], np.ndarray] | None = None,
     ) -> None:
         self._log = log
         self._trusted = trusted or {}
-        self._limit = limit
         self._found: dict[int, Found] = {}
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
         # By the last number of an instruction or meeting: what is wanted of it, and who reads it.
@@ -64,17 +68,11 @@ class Walk:
         self._heap: list[int] = []
         self.steps: list[Step] = []
         self.sources = Sources(log.launched)
-        self.complete = True
-
-    def run(self, key: Key, places: np.ndarray, before: int | None = None) -> None:
-        """Follow bytes of a memory back from a number, or from the end of the launch."""
         self._resolve(key, places, before, [])
-        while self._heap:
-            if self._limit is not None and len(self.steps) >= self._limit:
-                self.complete = False
-                return
+        while self._heap and (limit is None or len(self.steps) < limit):
             last = -heapq.heappop(self._heap)
             self._look(last, self._wanted.pop(last), self._readers.pop(last))
+        self.complete = not self._heap
 
     def value(self) -> Any:
         """The number that was asked for."""

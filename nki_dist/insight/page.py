@@ -30,6 +30,7 @@ TIMED: Final = 60_000  # steps of a launch whose page has a timeline
 _AROUND: Final = 8192  # bytes of the file that nobody counts: the template, what was left out
 _CHARTS: Final = 4 << 20  # bytes of a file that has room for the library that draws charts
 _TRIED: Final = 4 << 20  # bytes of pictures that are packed to see how small they become
+_CHAIN, _READS = 60, 6  # steps of a way that are shown, and what each read
 _SMALLEST: Final = 64  # bytes of a picture of which next to nothing is left
 
 
@@ -113,14 +114,11 @@ def _fitted(
     most: int,
 ) -> str:
     """The page with as much of the pictures as there is room for, in packed bytes."""
-    whole = sum(p.shape[0] * p.shape[1] for found in film.pictures.values() for p in found)
     film.fit(int(room / _packs(film)))
     for attempt in range(6):
         pictures, of = made.pictures()
         arrays = packed_pictures([*pictures, *compared], [*of, *[2**31 - 1] * len(compared)])
-        kept = sum(p.values.size for found in film.pictures.values() for p in found)
-        count = sum(map(len, film.pictures.values()))
-        parts["leftout"] = values.left_out(film.sampled, count, kept, whole, most)
+        parts["leftout"] = values.left_out(film.of_writes, most)
         packed = pages.packed(pages.bundle(more, arrays))
         whole_page = pages.filled("values.html", {**parts, "pictures": packed})
         size = len(whole_page) - sum(map(len, parts.values()))
@@ -133,8 +131,7 @@ def _fitted(
 
 def _packs(film: Film) -> float:
     """How much smaller packing makes pictures, about: what it does to some of them."""
-    every = [p for found in film.pictures.values() for p in found]
-    some = every[:: max(film.taken // _TRIED, 1)]
+    some = film.of_writes[:: max(film.taken // _TRIED, 1)]
     values = packed_pictures(some, [0] * len(some))["values"]
     return len(zlib.compress(values.tobytes(), 6)) / max(values.nbytes, 1) or 1.0
 
@@ -152,48 +149,52 @@ def _difference(wrong: Wrong | None, made: Columns) -> str:
 def chain(
     steps: Sequence[Step], dense: Mapping[int, int], line: str, what: str, complete: bool = True
 ) -> str:
-    """The way of an element as HTML; `dense` has steps by their numbers."""
+    """Where an element came from, the result first: a picture of each tensor on the way, as HTML.
+
+    Args:
+        dense: steps of the page by their numbers.
+        line: that stands out, or "".
+    """
     if not steps:
         return ""
-    told = [
-        {
-            "step": dense[s.step],
-            "line": s.location or "?",
-            "instruction": s.instruction,
-            "tensor": s.tensor,
-            "index": s.index,
-            "count": s.count,
-            "values": shown(s.values),
-            "dtype": s.dtype,
-            "shape": s.shape,
-            "box": _box(s),
-            "reads": _reads(s),
-            "first": s.location == line != "",
-        }
-        for s in steps
-    ]
-    return values.chain(what, shown(steps[0].values[:1]), told, complete)
+    rows = []
+    for s in steps[:_CHAIN]:
+        reads = [f"from {r if isinstance(r, Source) else f'{r.part} = {shown(r.values)}'}"
+                 for r in s.reads[:_READS]] + ["..."] * (len(s.reads) > _READS)  # fmt: skip
+        kind = " class=wrong" if s.location == line != "" else ""
+        rows.append(
+            f"<li data-step={dense[s.step]} tabindex=0{kind}>{_place(s)}<div>"
+            f"<b>{text.escaped(text.short(s.location or '?'))}</b> {text.escaped(s.instruction)} "
+            f"wrote {text.escaped(s.part)} ({text.escaped(s.dtype)}): "
+            f"<code>{text.escaped(shown(s.values))}</code>"
+            f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
+        )
+    note = text.rest(len(steps) - len(rows), " steps")
+    if not complete:
+        note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
+    title = text.escaped(f"Where {what} = {shown(steps[0].values[:1])} came from")
+    return (
+        f"<details open class=chain><summary>{title}, the last step first</summary>"
+        f"<ol>{''.join(rows)}</ol>{note}</details>"
+    )
 
 
-def _box(s: Step) -> tuple[float, float, float, float]:
-    """Where its elements are: rows and columns, as shares of the tensor."""
-    if not s.elements.size:
-        return 0.0, 1.0, 0.0, 1.0
-    across = max(int(np.prod(s.shape[1:])), 1)
-    rows, columns = s.elements // across, s.elements % across
-    low, high = rows.min() / s.shape[0], (rows.max() + 1) / s.shape[0]
-    return float(low), float(high), columns.min() / across, (columns.max() + 1) / across
-
-
-def _reads(s: Step) -> list[str]:
-    found = []
-    for r in s.reads[:6]:
-        if isinstance(r, Source):
-            found.append(f"from {r}")
-        else:
-            more = f" and {r.count - 1:,} more" if r.count > 1 else ""
-            found.append(f"from {r.tensor}{list(r.index)}{more} = {shown(r.values)}")
-    return found + (["..."] if len(s.reads) > 6 else [])
+def _place(s: Step) -> str:
+    """A tensor as a rectangle, with the part that matters."""
+    if not s.shape:
+        return "<svg class=place></svg>"
+    rows, columns = s.shape[0], max(int(np.prod(s.shape[1:])), 1)
+    y, x = (0, rows - 1), (0, columns - 1)
+    if s.elements.size:
+        y, x = ((n.min(), n.max()) for n in np.divmod(s.elements, columns))
+    w, h = (max(n * 64 / max(rows, columns), 4) for n in (columns, rows))
+    wide, high = (x[1] + 1 - x[0]) * w / columns, (y[1] + 1 - y[0]) * h / rows
+    return (
+        f"<svg class=place width=68 height={h + 4:.0f} viewBox='-2 -2 68 {h + 4:.1f}'>"
+        f"<rect class=whole width={w:.1f} height={h:.1f} /><rect class=part "
+        f"x={x[0] * w / columns:.1f} y={y[0] * h / rows:.1f} width={max(wide, 2):.1f} "
+        f"height={max(high, 2):.1f} /></svg>"
+    )
 
 
 def _compared(wrong: Wrong | None) -> tuple[list[Picture], dict[str, Any]]:

@@ -15,7 +15,7 @@ from nki_dist.forks import cached_property
 from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.columns import Columns
 from nki_dist.insight.executed import Executions
-from nki_dist.insight.expected import Checked, compared, trusted
+from nki_dist.insight.expected import Checked, compared, first_off, trusted
 from nki_dist.insight.film import Film
 from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
@@ -106,27 +106,17 @@ class Record(Printed):
             notes: what else is shown, as text.
         """
         film = Film(self.launched, max_size)
-        return self._page(film, Columns(film), expected, max_size, charts, notes)
+        wrong = self.wrong(film, expected)
+        return html(film, Columns(film), self.timed, wrong, max_size, charts, notes)
 
-    def _page(
-        self,
-        film: Film,
-        made: Columns,
-        expected: Any,
-        max_size: int,
-        charts: bool = True,
-        notes: Sequence[str] = (),
-        live: bool = False,
-    ) -> str:
-        """The text of a page that was begun; `live`: somebody answers what it asks for."""
-        wrong = None if expected is None else self._wrong(film, expected)
-        return html(film, made, self.timed, wrong, max_size, charts, notes, live)
-
-    def _wrong(self, log: Log, expected: Any) -> Wrong:
-        """How the launch differs from what was expected: on the first rank where it does."""
+    def wrong(self, log: Log, expected: Any) -> Wrong | None:
+        """How the launch differs from what was expected, if anything was: on the first rank where
+        it does."""
+        if expected is None:
+            return None
         ranks = range(len(expected)) if isinstance(expected, (list, tuple)) else range(1)
         each = [(self._compared(log, 0, rank, expected), rank) for rank in ranks]
-        off = [one for one in each if any(c.wrong.any() for c in one[0])]
+        off = [one for one in each if first_off(one[0])]
         return told(log, *(off or each)[0])
 
     def writes(self, where: str | int, core: int | None = None, rank: int | None = None) -> Writes:
@@ -207,20 +197,17 @@ class Record(Printed):
             names = (output, f"output {output}")
             index = next((c.farthest_off() for c in found if c.name in names), ())
         key, places, what = output_place(self.launched, output, index, rank)
-        walk = way = Walk(log, limit)
-        walk.run(key, places)
+        walk = way = Walk(log, key, places, None, limit)
         lead = ""
         if found:
-            off = [c for c in found if c.wrong.any()]
-            first = min(off, key=lambda c: c.departs, default=None)
+            first = first_off(found)
             lead, before = "everything that is expected is as expected", None
             if first is not None:
                 r, at = first.region, first.worst()
                 lead = f"{first.name} departs first: {first.got[at]:.6g} where "
                 lead += f"{first.wanted[at]:.6g} is expected"
                 key, places, before = r.key, r.bytes_of(np.asarray([at])), first.departs + 1
-            way = Walk(log, limit, trusted(found))
-            way.run(key, places, before)
+            way = Walk(log, key, places, before, limit, trusted(found))
             if way.steps:
                 lead += f", {plural(len(way.steps), 'step')} from what is right"
             else:

@@ -15,6 +15,11 @@ SHOWN = 6  # values in a line of a table
 LINES = 40  # lines of a table
 
 
+def elements(name: str, index: Sequence[int], count: int) -> str:
+    """The first of some elements, and how many more there are: "tile[0, 3] and 4 more"."""
+    return f"{name}{list(index)}" + (f" and {count - 1:,} more" if count > 1 else "")
+
+
 class Printed:
     """In a notebook it shows what `print` does."""
 
@@ -91,11 +96,9 @@ class NonFinite(At):
 
     def __str__(self) -> str:
         how = "made" if self.made else f"read from argument {self.tensor}"
-        more = f" and {self.count - 1} more" if self.count > 1 else ""
-        return (
-            f"{self.value} at {self.tensor}{list(self.index)}{more}, {how} by {self.instruction} "
-            f"at {self.location}, {self.who}, step {self.step}"
-        )
+        where = elements(self.tensor, self.index, self.count)
+        who = f"{self.instruction} at {self.location}, {self.who}, step {self.step}"
+        return f"{self.value} at {where}, {how} by {who}"
 
 
 @dataclass
@@ -160,11 +163,10 @@ class Source:
         return f"{few}{self.name}[{named}]"
 
     def __str__(self) -> str:
-        what = f"{self.name}{list(self.index)}" if self.index else self.name
-        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        what = elements(self.name, self.index, self.count) if self.index else self.name
         values = f": {shown(self.values)}" if self.values.size else ""
         kind = "memory that nobody wrote," if self.kind == "unwritten" else self.kind
-        return f"{kind} {what}{more} of rank {self.rank}{values}"
+        return f"{kind} {what} of rank {self.rank}{values}"
 
 
 @dataclass
@@ -193,11 +195,15 @@ class Step(At):
     shape: tuple[int, ...] = field(repr=False, default=())
     dtype: str = field(repr=False, default="")
 
+    @property
+    def part(self) -> str:
+        """The elements that matter."""
+        return elements(self.tensor, self.index, self.count)
+
     def __str__(self) -> str:
-        more = f" and {self.count - 1} more" if self.count > 1 else ""
         return (
-            f"step {self.step} {self.who} {self.location} {self.instruction} wrote {self.tensor}"
-            f"{list(self.index)}{more}{self._from()}: {shown(self.values)}"
+            f"step {self.step} {self.who} {self.location} {self.instruction} wrote {self.part}"
+            f"{self._from()}: {shown(self.values)}"
         )
 
     def _from(self) -> str:

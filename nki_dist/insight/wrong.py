@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.insight.differences import facts
-from nki_dist.insight.expected import Checked, rounding_of, trusted
+from nki_dist.insight.expected import Checked, first_off, rounding_of, trusted
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.regions import Region
@@ -55,11 +55,9 @@ class Wrong:
 
 def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     """What a page says of the first tensor, in the order of the launch, that isn't as expected."""
-    off = [c for c in found if c.wrong.any()]
     said = [str(c.told(log)) for c in found]
-    if not off:
+    if (c := first_off(found)) is None:
         return Wrong("as expected", said or ["nothing was compared"], why="Nothing is off.")
-    c = min(off, key=lambda c: c.departs)
     made = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
     shape = c.region.shape
     got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
@@ -101,9 +99,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
 
 
 def _walk(log: Log, r: Region, element: int, before: int, known: Any = None) -> Walk:
-    made = Walk(log, _LIMIT, known)
-    made.run(r.key, r.bytes_of(np.asarray([element])), before)
-    return made
+    return Walk(log, r.key, r.bytes_of(np.asarray([element])), before, _LIMIT, known)
 
 
 def _element(c: Checked, number: int) -> str:

@@ -7,11 +7,9 @@ or `textContent` in the script.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
-
-import numpy as np
 
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Program
@@ -23,7 +21,6 @@ SCRIPTS: Final = (
     *("contents.js", "picture.js", "stepping.js", "record.js"),
 )
 STYLES: Final = ("style.css", "values.css")
-_CHAIN: Final = 60  # steps of an origin
 _TENSORS: Final = 400  # rows of the table
 
 
@@ -101,48 +98,6 @@ def difference(wrong: Any, chain: str) -> str:
     )
 
 
-def chain(what: str, value: str, steps: Sequence[Mapping[str, Any]], complete: bool) -> str:
-    """Where an element came from, the result first: a picture of each tensor on the way.
-
-    Args:
-        steps: with step, line, instruction, tensor, index, count, values, shape, box (rows and
-            columns, as shares of the tensor), reads (texts), first (it stands out).
-    """
-    rows = []
-    for s in steps[:_CHAIN]:
-        more = f" and {s['count'] - 1:,} more" if s["count"] > 1 else ""
-        rows.append(
-            f"<li data-step={int(s['step'])} tabindex=0{' class=wrong' if s['first'] else ''}>"
-            f"{_place(s['shape'], s['box'])}<div><b>{text.escaped(text.short(s['line']))}</b> "
-            f"{text.escaped(s['instruction'])} wrote {text.escaped(s['tensor'])}"
-            f"{text.escaped(list(s['index']))}{more} ({text.escaped(s['dtype'])}): "
-            f"<code>{text.escaped(s['values'])}</code>"
-            f"<p>{'<br>'.join(map(text.escaped, s['reads']))}</p></div></li>"
-        )
-    note = text.rest(len(steps) - len(rows), " steps")
-    if not complete:
-        note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
-    return (
-        f"<details open class=chain><summary>Where {text.escaped(what)} = {text.escaped(value)} "
-        f"came from, the last step first</summary><ol>{''.join(rows)}</ol>{note}</details>"
-    )
-
-
-def _place(shape: Sequence[int], box: Sequence[float]) -> str:
-    """A tensor as a rectangle, with the part that matters."""
-    if not shape:
-        return "<svg class=place></svg>"
-    rows, columns = shape[0], max(int(np.prod(shape[1:])), 1)
-    scale = 64 / max(rows, columns)
-    w, h = max(columns * scale, 4), max(rows * scale, 4)
-    x, y, x2, y2 = box[2] * w, box[0] * h, box[3] * w, box[1] * h
-    return (
-        f"<svg class=place width=68 height={h + 4:.0f} viewBox='-2 -2 68 {h + 4:.1f}'>"
-        f"<rect class=whole width={w:.1f} height={h:.1f} /><rect class=part x={x:.1f} y={y:.1f} "
-        f"width={max(x2 - x, 2):.1f} height={max(y2 - y, 2):.1f} /></svg>"
-    )
-
-
 def notes(said: Sequence[str]) -> str:
     """Texts as they are."""
     texts = "".join(f"<pre>{text.escaped(one)}</pre>" for one in said)
@@ -158,14 +113,17 @@ def head(program: Program, slot: CoreSlot, steps: int) -> str:
     )
 
 
-def left_out(sampled: int, pictures: int, kept: int, whole: int, most: int) -> str:
-    """What isn't in the file."""
+def left_out(pictures: Sequence[Any], most: int) -> str:
+    """What of pictures isn't in the file, which has no more than `most` bytes."""
+    sampled = sum(p.every != (1, 1) for p in pictures)
+    kept = sum(p.values.size for p in pictures)
+    whole = sum(p.shape[0] * p.shape[1] for p in pictures)
     if not sampled:
         return "<p class=note>Every element of every picture is in this file.</p>"
     return (
-        f"<p class=note>{sampled:,} of {pictures:,} pictures are samples: every second, fourth, "
-        f"... row or column. Of {whole:,} elements that were written, {kept:,} are in this file, "
-        f"which may have {text.size(most)} (<code>max_size=</code>, <code>--max-size</code>). "
+        f"<p class=note>{sampled:,} of {len(pictures):,} pictures are samples: every second, "
+        f"fourth, ... row or column. Of {whole:,} elements that were written, {kept:,} are in this "
+        f"file, which may have {text.size(most)} (<code>max_size=</code>, <code>--max-size</code>). "
         "Ranges, NaN and infinities are those of all elements. <code>nki-dist view</code> shows "
         "all elements of a step.</p>"
     )
