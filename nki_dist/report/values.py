@@ -123,7 +123,8 @@ def left_out(pictures: Sequence[Any], most: int) -> str:
     return (
         f"<p class=note>{sampled:,} of {len(pictures):,} pictures are samples: every second, "
         f"fourth, ... row or column. Of {whole:,} elements that were written, {kept:,} are in this "
-        f"file, which may have {text.size(most)} (<code>max_size=</code>, <code>--max-size</code>). "
+        f"file, which may have {text.size(most)} (<code>max_size=</code>, "
+        "<code>--max-size</code>). "
         "Ranges, NaN and infinities are those of all elements. <code>nki-dist view</code> shows "
         "all elements of a step.</p>"
     )
