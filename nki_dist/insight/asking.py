@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.errors import LaunchError
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, after_writes, region
 from nki_dist.insight.replay import (
@@ -22,7 +21,7 @@ from nki_dist.insight.replay import (
     replay,
     title,
 )
-from nki_dist.insight.steps import Write, Writes, plural, shown, table
+from nki_dist.insight.steps import Write, Writes, plural, shown, table, unanswered
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
@@ -70,11 +69,9 @@ def check_known(launched: Launched, asked: str | int) -> None:
         LaunchError: none is.
     """
     if text := unknown(launched, asked):
-        raise LaunchError(
+        raise unanswered(
             text,
-            code="record-question",
-            hint="ask for a tensor by name= or by what the kernel calls it, for a line as "
-            "'file.py:12'",
+            "ask for a tensor by name= or by what the kernel calls it, for a line as 'file.py:12'",
         )
 
 
@@ -87,11 +84,8 @@ def check_core(launched: Launched, core: int | None, rank: int | None) -> None:
     lnc, ranks = launched.slots[0].cores, launched.slots[0].ranks
     for name, value, count in (("core", core, lnc), ("rank", rank, ranks)):
         if value is not None and value not in range(count):
-            raise LaunchError(
-                f"{name}={value!r}; the launch has {name}s 0 to {count - 1}",
-                code="record-question",
-                numbers={"got": value, "least": 0, "most": count - 1},
-            )
+            fault = f"{name}={value!r}; the launch has {name}s 0 to {count - 1}"
+            raise unanswered(fault, got=value, least=0, most=count - 1)
 
 
 class _Writes(Watch):
@@ -216,13 +210,11 @@ def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> M
     ]
     count = len(done)
     if times not in range(-count, count):
-        raise LaunchError(
+        raise unanswered(
             f"core {core} of rank {rank} carried out line {asked} "
             + (f"{plural(count, 'time')}; times={times} is none of them" if count else "never"),
-            code="record-question",
-            numbers={"got": times, "least": -count, "most": count - 1} if count else None,
-            hint="times=0 is the first and -1 the last; Record.writes(line) lists who did, and "
-            "when",
+            "times=0 is the first and -1 the last; Record.writes(line) lists who did, and when",
+            **({"got": times, "least": -count, "most": count - 1} if count else {}),
         )
     number, where = done[times]
     moment = Moment(where, core, rank, number)
@@ -244,11 +236,8 @@ def output_access(launched: Launched, output: int | str, rank: int) -> Access:
             dtype = s.dtype if a.dtype is a.storage.dtype else a.dtype
             return Access(s, a.offset, a.shape, a.strides, dtype)
     names = ", ".join(path or a.storage.title for path, a in leaves)
-    raise LaunchError(
-        f"output={output!r}; the kernel returned {len(leaves)} tensors: {names}",
-        code="record-question",
-        numbers={"returned": len(leaves)},
-    )
+    fault = f"output={output!r}; the kernel returned {len(leaves)} tensors: {names}"
+    raise unanswered(fault, returned=len(leaves))
 
 
 def output_place(
@@ -266,12 +255,12 @@ def output_place(
         at = [range(size)[n] for n, size in pairs]
     except (IndexError, TypeError, ValueError):
         example = ", ".join("0" for _ in a.shape)
-        raise LaunchError(
+        raise unanswered(
             f"index={index!r}; the output has shape {a.shape}",
-            code="record-question",
-            hint=f"give one number for each dimension, such as ({example}), or as expected= an "
-            "array of the output's shape",
-            numbers={"got": str(index), "shape": list(a.shape)},
+            f"give one number for each dimension, such as ({example}), or as expected= an array "
+            "of the output's shape",
+            got=str(index),
+            shape=list(a.shape),
         ) from None
     r = region(next(s for s in launched.slots if s.rank == rank), a)
     element = np.ravel_multi_index(tuple(at), a.shape) if at else 0

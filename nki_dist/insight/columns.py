@@ -226,6 +226,7 @@ def packed_pictures(pictures: Sequence[Picture], of: Sequence[int]) -> dict[str,
     odd = [p.odd | 4 * (p.values.dtype.kind == "i") | 8 * (p.values.dtype.kind == "u")
            for p in pictures]  # fmt: skip
     ranges = np.array([(p.low, p.high) for p in pictures], np.float64).reshape(-1, 2)
+    sizes = np.array([(*p.shape, *p.every) for p in pictures], np.uint32).reshape(-1, 4)
     flat = [p.values.reshape(-1).view(np.uint32) for p in pictures]
     values = np.concatenate(flat) if flat else np.empty(0, np.uint32)
     with np.errstate(over="ignore"):
@@ -233,10 +234,7 @@ def packed_pictures(pictures: Sequence[Picture], of: Sequence[int]) -> dict[str,
             "low": ranges[:, 0].astype(np.float32),
             "high": ranges[:, 1].astype(np.float32),
             "of": np.array(of, np.int32),
-            "rows": np.array([p.shape[0] for p in pictures], np.uint32),
-            "columns": np.array([p.shape[1] for p in pictures], np.uint32),
-            "down": np.array([p.every[0] for p in pictures], np.uint32),
-            "across": np.array([p.every[1] for p in pictures], np.uint32),
+            **dict(zip(("rows", "columns", "down", "across"), sizes.T)),
             "odd": np.array(odd, np.uint8),
             "values": np.ascontiguousarray(values.view(np.uint8).reshape(-1, 4).T).reshape(-1),
         }

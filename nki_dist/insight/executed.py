@@ -9,11 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from nki_dist.errors import LaunchError
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay
-from nki_dist.insight.steps import Printed, plural
+from nki_dist.insight.steps import Printed, plural, unanswered
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
@@ -121,11 +120,9 @@ class Executions(Printed, list[Executed]):
             LaunchError: none began there.
         """
         if not 0 <= number < len(self._log.instructions) or self._log.instructions[number] is None:
-            raise LaunchError(
-                f"step {number}: no instruction begins there",
-                code="record-question",
-                numbers={"got": number, "least": 0, "most": len(self._log.instructions) - 1},
-            )
+            most = len(self._log.instructions) - 1
+            fault = f"step {number}: no instruction begins there"
+            raise unanswered(fault, got=number, least=0, most=most)
         if number not in self._values:
             self._values = _Values(self._log, number).found
         return self._values[number]

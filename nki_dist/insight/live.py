@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.errors import LaunchError
 from nki_dist.insight.columns import Columns
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.film import Film, Picture
 from nki_dist.insight.origin import Walk
 from nki_dist.insight.page import MAX_SIZE, chain, html
 from nki_dist.insight.record import Record
-from nki_dist.insight.steps import index_in
+from nki_dist.insight.steps import index_in, unanswered
 from nki_dist.report.page import bundle
 
 _STEPS: Final = 300  # of an origin
@@ -61,9 +60,9 @@ class Live:
         """
         log, found = self._film, self._made.tensor(tensor)
         if found is None or not 0 <= element < found[1].nbytes // found[1].dtype.itemsize:
-            raise LaunchError(f"no element {element} of tensor {tensor}", code="record-question")
+            raise unanswered(f"no element {element} of tensor {tensor}")
         if not 0 <= step < len(log.instructions):
-            raise LaunchError(f"no step {step}", code="record-question")
+            raise unanswered(f"no step {step}")
         key, s = found
         places = element * s.dtype.itemsize + np.arange(s.dtype.itemsize)
         with self._lock:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.errors import LaunchError, NkiError
+from nki_dist.errors import NkiError
 from nki_dist.insight.columns import Columns, packed_pictures
 from nki_dist.insight.film import Film, Picture
-from nki_dist.insight.steps import Source, Step, shown
+from nki_dist.insight.steps import Source, Step, shown, unanswered
 from nki_dist.insight.wrong import Wrong
 from nki_dist.report import columns as events_of
 from nki_dist.report import page as pages
@@ -88,11 +88,8 @@ def html(
     size = sum(len(part.encode()) for part in parts.values()) + _AROUND
     least = size + len(film.pictures) * _SMALLEST
     if most < least:
-        raise LaunchError(
-            f"max_size={most}; the page of this launch takes at least {least:,} bytes",
-            code="record-question",
-            numbers={"got": most, "least": least},
-        )
+        fault = f"max_size={most}; the page of this launch takes at least {least:,} bytes"
+        raise unanswered(fault, got=most, least=least)
     return _fitted(film, made, compared, more, parts, (most - size) * 3 // 4, most)
 
 

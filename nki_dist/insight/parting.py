@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nki_dist.errors import LaunchError
 from nki_dist.insight.regions import Region, after_writes
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay, title
-from nki_dist.insight.steps import Difference, index_in
+from nki_dist.insight.steps import Difference, index_in, unanswered
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction
 
@@ -23,11 +22,11 @@ def parting(mine: Launched, theirs: Launched) -> Difference | None:
     """
     sizes = [(x.slots[0].ranks, x.slots[0].cores) for x in (mine, theirs)]
     if sizes[0] != sizes[1]:
-        raise LaunchError(
+        raise unanswered(
             f"the records are of {sizes[0][0]} ranks of {sizes[0][1]} cores and of {sizes[1][0]} "
             f"of {sizes[1][1]}; only records of as many cores can be compared",
-            code="record-question",
-            numbers={"got": sizes[1], "allowed": sizes[0]},
+            got=sizes[1],
+            allowed=sizes[0],
         )
     two = _Words(theirs, _Words(mine).of)
     one = _Words(mine, two.of)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.errors import LaunchError
 from nki_dist.forks import cached_property
 from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.columns import Columns
@@ -23,7 +22,15 @@ from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
 from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
-from nki_dist.insight.steps import Difference, NonFinite, Origin, Printed, Writes, plural
+from nki_dist.insight.steps import (
+    Difference,
+    NonFinite,
+    Origin,
+    Printed,
+    Writes,
+    plural,
+    unanswered,
+)
 from nki_dist.insight.wrong import Wrong, told
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.report import Profile
@@ -234,12 +241,12 @@ class Record(Printed):
         if isinstance(expected, (list, tuple)):
             ranks = self.launched.slots[0].ranks
             if len(expected) != ranks:
-                raise LaunchError(
+                raise unanswered(
                     f"expected= is a list of {len(expected)}; there are {ranks} ranks",
-                    code="record-question",
-                    hint="give an array of the output's shape, or a list with one, or None, for "
+                    "give an array of the output's shape, or a list with one, or None, for "
                     "each rank",
-                    numbers={"got": len(expected), "allowed": ranks},
+                    got=len(expected),
+                    allowed=ranks,
                 )
             expected = expected[rank]
         if not isinstance(expected, Mapping):
@@ -265,11 +272,9 @@ class Record(Printed):
             LaunchError: the records are of different numbers of ranks or cores, or `other` is none.
         """
         if not isinstance(other, Record):
-            raise LaunchError(
-                f"a record is compared with another record, got {type(other).__name__}",
-                code="record-question",
-                hint="record.diff(nki.record(kernel)(...))",
-            )
+            got = type(other).__name__
+            fault = f"a record is compared with another record, got {got}"
+            raise unanswered(fault, "record.diff(nki.record(kernel)(...))")
         return parting(self.launched, other.launched)
 
     def _repr_html_(self) -> str:

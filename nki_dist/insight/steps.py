@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist.errors import LaunchError
 from nki_dist.program import Storage
 
 SHOWN = 6  # values in a line of a table
 LINES = 40  # lines of a table
+
+
+def unanswered(text: str, hint: str | None = None, **numbers: Any) -> LaunchError:
+    """The error of a question that a record has no answer to."""
+    return LaunchError(text, code="record-question", hint=hint, numbers=numbers or None)
 
 
 def elements(name: str, index: Sequence[int], count: int) -> str:

@@ -183,10 +183,7 @@ def _memories(timeline: Timeline) -> list[dict[str, Any]]:
             every = -(-len(o.steps) // _STEPS) or 1
             found.append(
                 {
-                    "core": o.core,
-                    "region": o.region,
-                    "capacity": o.capacity,
-                    "peak": o.peak,
+                    **vars(o),
                     "left_out": len(o.boxes) - len(boxes),
                     "steps": o.steps[::every],
                     "boxes": [
