@@ -164,7 +164,8 @@ class Model:
         span = self._span(place + 1)
         shape = None
         for n in range(0, len(self.layers), AT_A_TIME):
-            args = (x, self.layers[n : n + AT_A_TIME], self.caches[n : n + AT_A_TIME], step)
+            of = slice(n, n + AT_A_TIME)
+            args = (x, tuple(self.layers[of]), tuple(self.caches[of]), step)
             if shape is None:
                 shape = self._fitted(
                     library_layers_of_token, args, self.shape, [("transformer_tkg",)], span=span
