@@ -72,12 +72,12 @@ def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
         rows = library_qkv(x, w, shape, normed)
     for block in blocks:
         t0, t1 = block
-        cos, sin = load(tables["cos"][:, t0:t1]), load(tables["sin"][:, t0:t1])
         if rows is None:
             turned_x = turned_rows(x, t0, t1, None if normed else w["norm1"], shape)
             heads_of = columns_of(turned_x, qkv[:, :, :columns], d, nl.float32)
         else:
             heads_of = heads_of_rows(rows[t0:t1, :columns], d)
+        cos, sin = load(tables["cos"][:, t0:t1]), load(tables["sin"][:, t0:t1])
         for h in range(heads + kv_heads):
             of_query = h < heads
             norm = norms[0] if of_query else norms[1]
