@@ -13,19 +13,26 @@ from config import UsageError
 
 from nki_dist import compat
 
-# what a layer asks for: module of the library, function
-PARTS = {
-    "qkv": ("qkv.qkv", "qkv"),
-    "attention_cte": ("attention.attention_cte", "attention_cte"),
-    "output_projection_cte": (
-        "output_projection.output_projection_cte.output_projection_cte",
-        "output_projection_cte",
-    ),
-    "output_projection_tkg": ("output_projection.output_projection_tkg", "output_projection_tkg"),
-    "mlp": ("mlp.mlp", "mlp"),
+PARTS = {  # function: its module
+    "qkv": "core.qkv.qkv",
+    "attention_cte": "core.attention.attention_cte",
+    "attention_tkg": "core.attention.attention_tkg",
+    "output_projection_cte": "core.output_projection.output_projection_cte.output_projection_cte",
+    "output_projection_tkg": "core.output_projection.output_projection_tkg",
+    "mlp": "core.mlp.mlp",
+    "rmsnorm_tkg": "core.subkernels.rmsnorm_tkg",
+    "router_topk": "core.router_topk.router_topk",
+    "transformer_tkg": "experimental.transformer.transformer_tkg",
 }
-OF_PROMPT = (("qkv", "attention_cte", "output_projection_cte"), ("mlp",))  # used together
-OF_TOKEN = (("qkv",), ("output_projection_tkg",), ("mlp",))
+GROUPS = (  # what takes the place of ours together
+    ("qkv",),
+    ("attention_cte", "output_projection_cte"),
+    ("attention_tkg",),
+    ("output_projection_tkg",),
+    ("mlp",),
+    ("router_topk",),
+    ("rmsnorm_tkg",),
+)
 
 
 class Library:
@@ -46,22 +53,33 @@ class Library:
         sys.path.append(str(found[0]))
         self._root = found[0]
         try:
-            self.parts = {name: getattr(self._module(m), f) for name, (m, f) in PARTS.items()}
-            types_ = self._module("utils.common_types")
+            modules = {name: self._module(module) for name, module in PARTS.items()}
+            types_ = self._module("core.utils.common_types")
+            tkg = self._module("core.attention.attention_tkg_utils")
+            memory = self._module("core.utils.allocator")
+            self.parts = {name: getattr(m, name) for name, m in modules.items() if m}
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{root} can't be used: {error}") from None
         self.options = {
             "rows": types_.QKVOutputLayout.BSD,
             "rms_norm": types_.NormType.RMS_NORM,
+            "no_norm": types_.NormType.NO_NORM,
             "silu": types_.ActFnType.SiLU,
+            "softmax": types_.RouterActFnType.SOFTMAX,
+            "config": tkg.AttnTKGConfig,
+            "memory": memory.create_auto_alloc_manager,
         }
 
     def _module(self, name: str) -> Any:
-        whole = f"nkilib_src.nkilib.core.{name}"
+        whole = f"nkilib_src.nkilib.{name}"
         try:
             return importlib.import_module(whole)
         except SyntaxError as error:
             return self._without_second_docstring(whole, error)
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith("nkilib_src"):
+                raise
+            return None  # it needs a package that isn't installed, as transformer_tkg does torch
 
     def _without_second_docstring(self, name: str, error: SyntaxError) -> Any:
         """A module that was published with the end of a docstring twice; lines stay."""
@@ -78,20 +96,30 @@ class Library:
         return made
 
     def fitting(
-        self, groups: tuple[tuple[str, ...], ...], compiles: Callable[[dict[str, Any]], Any]
+        self, compiles: Callable[[dict[str, Any]], Any], groups: Any = GROUPS
     ) -> dict[str, Any]:
-        """The parts that take the model's sizes, and the options they need.
+        """The parts that a launch asks for and that take its sizes, and the options they need.
 
         Args:
+            compiles: the launch with some parts; raises where one of them refuses its operands.
             groups: of parts that are used together.
-            compiles: a launch with some parts; raises where one of them refuses its operands.
         """
         chosen: dict[str, Any] = {}
+        asked: set[str] = set()
+
+        def noted(name: str) -> Callable[..., Any]:
+            def part(*args: Any, **kwargs: Any) -> Any:
+                asked.add(name)
+                return self.parts[name](*args, **kwargs)
+
+            return part
+
         for names in groups:
-            more = {name: self.parts[name] for name in names}
+            if not self.parts.keys() >= set(names):
+                continue
             try:
-                compiles({**self.options, **more})
+                compiles({**self.options, **chosen, **{name: noted(name) for name in names}})
             except Exception:  # a part may refuse in any way: an assertion, an error of ours
                 continue
-            chosen.update(more)
+            chosen.update({name: self.parts[name] for name in names if name in asked})
         return {**self.options, **chosen} if chosen else {}

@@ -11,12 +11,14 @@ import weights
 from config import Config, UsageError
 from device.ends import embedding, next_token
 from device.layer import layer_of_prompt, layer_of_token
-from device.with_library import library_layer_of_prompt, library_layer_of_token
-from library import OF_PROMPT, OF_TOKEN, Library
+from device.with_library import library_layers_of_token
+from library import PARTS, Library
 from weights import Layout
 
 import nki_dist as nki
 import nki_dist.collectives as ncc
+
+AT_A_TIME = 4  # layers of a token in a launch, where a kernel has several
 
 
 @dataclass
@@ -62,15 +64,16 @@ class Model:
         unit = 128 * layout.cores
         self.context = -(-context // unit) * unit
         heads, kv_heads = layout.heads(config)
-        self.shape = {"heads": heads, "kv_heads": kv_heads}
+        self.shape = {"heads": heads, "kv_heads": kv_heads, "library": {}}
         self.shape.update(head_dim=config.head_dim, eps=config.eps)
         self.shape.update(
             experts=config.experts, chosen=config.chosen, renormalise=config.renormalise
         )
-        replicas = np.arange(world.ranks).reshape(layout.replicas, -1).tolist()
-        self.group = ncc.ReplicaGroup(replicas) if layout.ranks > 1 else None
+        self._replicas = np.arange(world.ranks).reshape(layout.replicas, -1).tolist()
+        self.group = ncc.ReplicaGroup(self._replicas) if layout.ranks > 1 else None
         self.launches, self.bytes = 0, 0
-        self._library, self._fitting, self.library_kernels = library, {}, set()
+        self._library, self._fitting = library, {}
+        self.library_kernels: set[str] = set()
         self._fill(heads, kv_heads)
 
     def _fill(self, heads: int, kv_heads: int) -> None:
@@ -137,15 +140,7 @@ class Model:
         ids[:, :count, 0] = prompts
         of_rank = nki.per_rank([ids[rank // ranks] for rank in range(self.world.ranks)])
         x = self._run(embedding, of_rank, self.ends["table"], self.ends["first"], ranks=shared)
-        kernel, own = self._layer(
-            layer_of_prompt, library_layer_of_prompt, OF_PROMPT, x, self.tables
-        )
-        if kernel is layer_of_prompt:
-            own["sequence_ranks"] = shared
-        for w, cache in zip(self.layers, self.caches):
-            x = self._run(
-                kernel, x, w, cache["keys"], cache["values"], self.tables, self.shape, **own
-            )
+        x = self._layers(layer_of_prompt, x, self.tables, sequence_ranks=shared)
         return self._choose(x, np.array([[count - 1]], np.int32), count - 1, shared)
 
     def token(self, before: Step, place: int) -> Step:
@@ -167,41 +162,45 @@ class Model:
         )
         step = {"position": before.position, "angles": angles, "rotation": tables["rotation"]}
         span = self._span(place + 1)
-        kernel, own = self._layer(
-            layer_of_token, library_layer_of_token, OF_TOKEN, x, step, span=span
-        )
-        for w, cache in zip(self.layers, self.caches):
-            x = self._run(kernel, x, w, cache["keys"], cache["values"], step, self.shape, **own)
+        shape = None
+        for n in range(0, len(self.layers), AT_A_TIME):
+            of = slice(n, n + AT_A_TIME)
+            args = (x, tuple(self.layers[of]), tuple(self.caches[of]), step)
+            if shape is None:
+                shape = self._fitted(
+                    library_layers_of_token, args, self.shape, [("transformer_tkg",)], span=span
+                )
+            if "transformer_tkg" not in shape["library"]:
+                x = self._layers(layer_of_token, x, step, span=span)
+                break
+            x = self._run(library_layers_of_token, *args, shape, span=span)
         return self._choose(x, before.position, 0, 1)
 
-    def _layer(
-        self, ours: Any, theirs: Any, groups: Any, x: Any, tables: Any, **more: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """The kernel of a layer, and the arguments that are its own."""
-        if self._library is None or self.layout.sequence or self.config.experts:
-            return ours, more
-        key = (ours, *more.items(), *x.shape)
+    def _layers(self, kernel: Any, x: Any, tables: Any, **more: Any) -> Any:
+        """All layers, a launch each."""
+        shape = None
+        for w, cache in zip(self.layers, self.caches):
+            args = (x, w, cache["keys"], cache["values"], tables)
+            if shape is None:
+                shape = self._fitted(kernel, args, self.shape, **more)
+            x = self._run(kernel, *args, shape, **more)
+        return x
+
+    def _fitted(self, kernel: Any, args: Any, shape: Any, *groups: Any, **more: Any) -> Any:
+        """The shape for a launch, with kernels of the library that take its sizes."""
+        if self._library is None:
+            return shape
+        key = (kernel, *args[0].shape, *more.items())
         if key not in self._fitting:
-            w, cache = self.layers[0], self.caches[0]
 
             def compiles(parts: dict[str, Any]) -> Any:
-                return self.world.compile(
-                    theirs,
-                    x,
-                    w,
-                    cache["keys"],
-                    cache["values"],
-                    tables,
-                    self.shape,
-                    library=parts,
-                    group=self.group,
-                    **more,
-                )
+                given = {**shape, "library": parts}
+                return self.world.compile(kernel, *args, given, group=self.group, **more)
 
-            self._fitting[key] = self._library.fitting(groups, compiles)
+            self._fitting[key] = self._library.fitting(compiles, *groups)
         parts = self._fitting[key]
-        self.library_kernels.update(name for name, part in parts.items() if callable(part))
-        return (theirs, {**more, "library": parts}) if parts else (ours, more)
+        self.library_kernels.update(PARTS.keys() & parts)
+        return {**shape, "library": parts}
 
     def logits(self, step: Step) -> np.ndarray:
         """The logits of the next token of each replica: (replicas, vocabulary), float32."""
@@ -213,19 +212,12 @@ class Model:
         return [int(t[0, 0]) for t in step.token.numpy()[:: self.layout.ranks]]
 
     def _choose(self, x: Any, position: Any, last: int, shared: int) -> Step:
-        shape = {"eps": self.config.eps, "vocabulary": self.config.vocabulary, "last": last}
-        ends = self.ends
-        found = self._run(
-            next_token,
-            x,
-            ends["norm"],
-            ends["head"],
-            ends["first"],
-            position,
-            shape,
-            ranks=self.layout.ranks,
-            gathers=shared > 1,
-        )
+        c, ends = self.config, self.ends
+        shape = {"eps": c.eps, "vocabulary": c.vocabulary, "last": last, "library": {}}
+        args = (x, ends["norm"], ends["head"], ends["first"], position)
+        more = {"ranks": self.layout.ranks, "gathers": shared > 1}
+        shape = self._fitted(next_token, args, shape, **more)
+        found = self._run(next_token, *args, shape, **more)
         return Step(*found)
 
     def _span(self, places: int) -> int:

@@ -112,15 +112,18 @@ def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
         code="data-index-range",
         hint=None if row else "bound what the index comes from: a loop, a register, a tile",
         numbers={"got": index, "least": low, "most": high - 1},
-        picture=_picture(a, index, a.storage.shape[a.dynamic.dim] - high + 1),
+        picture=_picture(a, index, high),
     )
 
 
-def _picture(a: Access, index: int, places: int) -> dict[str, Any]:
-    """So many places of the dimension, from a run-time index on, that leave it."""
+def _picture(a: Access, index: int, allowed: int) -> dict[str, Any]:
+    """Which places of the dimension a run-time index asks for, with so many that are allowed."""
     assert a.dynamic is not None
-    asked = [(index, index + max(places, 1))]
-    return outside_of(a.storage.label, a.storage.shape, a.dynamic.dim, asked)
+    dim, shape = a.dynamic.dim, a.storage.shape
+    size = a.dynamic.within[1] if a.dynamic.within else max(*shape[dim : dim + 1], allowed, 0)
+    if shape[dim : dim + 1] != (size,):  # of a view in another shape
+        shape = (*[1] * dim, size)
+    return outside_of(a.storage.label, shape, dim, [(index, index + size - allowed + 1)])
 
 
 def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
@@ -134,7 +137,7 @@ def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
         hint="bound what the index comes from, or index a reshaped view in which all places follow "
         "each other",
         numbers={"got": index, "least": 0, "most": size - 1},
-        picture=_picture(a, index, 1),
+        picture=_picture(a, index, size),
         policy="only check='strict' refuses it, as published kernels do so",
     )
 

@@ -95,13 +95,12 @@ class Events:
         return self.timeline
 
     def _spill(self) -> bool:
-        """Nothing can go on: whoever needs room next gets some that isn't there."""
-        for core in self.cores:
-            stay = core.rooms.force()
-            if stay >= 0:
-                self._furnish(core, stay, self.now, None)
-                return True
-        return False
+        """Nothing can go on: every core that waits for room gets some that isn't there."""
+        stays = [(core, core.rooms.force()) for core in self.cores]
+        stuck = [(core, stay) for core, stay in stays if stay >= 0]
+        for core, stay in stuck:
+            self._furnish(core, stay, self.now, None)
+        return bool(stuck)
 
     # ---- events -------------------------------------------------------------------------------
 

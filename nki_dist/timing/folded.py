@@ -20,20 +20,6 @@ from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 
-class _Apart(Exception):
-    """Cores of a class may go different ways."""
-
-
-class _Events(Events):
-    """The events of the first members."""
-
-    def _spill(self) -> bool:
-        """Room is given to one core after the other, so the others of its class are later."""
-        if super()._spill():
-            raise _Apart
-        return False
-
-
 def folded(launch: Any) -> FoldedTimeline | None:
     """The timeline of a launch (`replay.Launch`), or None if all its cores must be replayed."""
     found = find_classes(launch.parts, launch.seats, launch.arch, launch.exchanges)
@@ -49,10 +35,10 @@ def folded(launch: Any) -> FoldedTimeline | None:
         return found.exchanges[me][id(i)]
 
     rules: dict[str, Rule] = dict.fromkeys(launch.exchanges, rule)
-    events = _Events(cores, seats, launch.arch, rules)
+    events = Events(cores, seats, launch.arch, rules)
     try:
         timeline = events.run()
-    except (_Apart, LaunchError):  # messages that are never sent: the replay of all names cores
+    except LaunchError:  # messages that are never sent: the replay of all names cores
         return None
     return FoldedTimeline(launch, found, timeline, events)
 

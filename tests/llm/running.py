@@ -18,7 +18,9 @@ if str(LLM) not in sys.path:
 PROMPT = [7, 3, 250, 11, 99, 3, 3, 42, 18, 205, 64, 1, 130, 77, 5, 290, 31, 12, 8]
 
 
-def write(folder: Path, shape: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
+def write(
+    folder: Path, shape: dict[str, Any], seed: int = 0, scale: float = 0.12
+) -> dict[str, np.ndarray]:
     """A checkpoint in two shards, whose logits differ clearly; its tensors."""
     import shapes
     from config import Config
@@ -30,7 +32,7 @@ def write(folder: Path, shape: dict[str, Any], seed: int = 0) -> dict[str, np.nd
         shard = {}
         for name, size in tensors.items():
             value = rng.standard_normal(size, np.float32)
-            shard[name] = value * np.float32(0.12) if len(size) > 1 else 1 + value / 5
+            shard[name] = value * np.float32(scale) if len(size) > 1 else 1 + value / 5
             files[name] = f"shard-{number}.safetensors"
         save_file(shard, folder / f"shard-{number}.safetensors")
         made.update(shard)

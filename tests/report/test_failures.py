@@ -190,6 +190,23 @@ def test_offsets_that_are_outside(tmp_path):
     assert "3 rows outside" in page_of(error, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"), [((30, 2, 24), (1, [1, 2])), ((2, 5, 6, 24), (2, [1, 1, 6]))]
+)
+def test_a_view_in_another_shape_is_drawn_as_it_is_indexed(tmp_path, shape, said):
+    def kernel(x, at):
+        out = nl.ndarray((1, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+        view, n = x.reshape(shape), nisa.register_alloc(0)
+        nisa.register_load(n, nl.load(at))
+        nisa.dma_copy(dst=out, src=view[0, n] if len(shape) == 3 else view[0, 0, n])
+        return out
+
+    error = outside(kernel, X, np.array([[7]], np.int32))
+    assert (error.picture["dim"], error.picture["shape"]) == said
+    assert error.picture["asked"] == [[7, 8]]
+    assert "outside" in page_of(error, tmp_path)
+
+
 def test_errors_without_a_picture_have_a_page_too(tmp_path):
     evil = "<script>alert(1)</script>"
     error = errors.NkiError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.isa import INSTRUCTIONS
@@ -80,3 +82,24 @@ def test_small_packets_are_over_however_late_it_is():
     assert engines.scattered(t, look) == look and engines.scatters(t)
     wide = Transfer("none", "", 8.0, 1000.0, ((0, 10.0),), 0.0, 10.0, 0, 0)
     assert engines.run(0, wide, look, look, HbmBandwidth(machine))[0] == look + 10
+
+
+def test_cores_get_room_that_is_not_there_at_once():
+    """Not one after the other: ranks that have nothing to do with each other don't wait."""
+
+    def crowded(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        high = nl.ndarray((128, 1024), nl.float32, buffer=nl.sbuf, address=(0, 160 * KIB))
+        nisa.memset(dst=high, value=1.0)
+        tiles = [nl.load(x) for _ in range(4)]
+        for tile in tiles:
+            nisa.tensor_tensor(dst=tile, data1=tile, data2=tiles[0], op=nl.add)
+        nisa.dma_copy(dst=out, src=tiles[3])
+        return out
+
+    def us(ranks):
+        with nki.World(ranks, 1, dry=True) as world:
+            x = nki.TensorSpec((128, 6 * KIB), np.float32)
+            return world.dry_run(nki.jit(crowded), x, profile=True).profile.total_us
+
+    assert us(16) == pytest.approx(us(2), rel=0.02)

@@ -17,6 +17,7 @@ from .tiles import (
     by_rows,
     by_tiles,
     columns_of,
+    hbm,
     load,
     load_column,
     rows_of,
@@ -24,6 +25,11 @@ from .tiles import (
     share,
     sum_over_cores,
     turned,
+)
+from .with_library import (
+    library_attend_token,
+    library_project_token,
+    library_qkv,
 )
 
 
@@ -45,14 +51,14 @@ def placed(x, weight, cos, sin, rotation, eps, dtype):
 
 
 def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
-    """Writes keys and values into the cache; this core's queries, (heads, d, tokens) in HBM.
+    """Writes keys and values into the cache; the queries, (heads, d, tokens) in HBM.
 
     Args:
         x: (tokens, hidden) in HBM.
         w: weights of the layer: norm1, qkv, q_norm and k_norm or None, out.
         cache: keys (kv heads, d, context), values (kv heads, context, d), written in place.
         tables: cos and sin (d, context), rotation (d, d).
-        shape: heads, kv_heads, head_dim, eps.
+        shape: heads, kv_heads, head_dim, eps; library.
         blocks: (first, last) token of the blocks of this core.
         normed: x is normalised.
     """
@@ -60,13 +66,18 @@ def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
     tokens, dtype = x.shape[0], x.dtype
     keys, values = cache
     qkv, rotation = by_rows(w["qkv"]), load(tables["rotation"])
-    norms = norms_of_heads(w)
-    queries = nl.ndarray((heads, d, tokens), dtype=dtype, buffer=nl.private_hbm)
+    norms, columns, rows = norms_of_heads(w), (heads + kv_heads) * d, None
+    queries = hbm((heads, d, tokens), dtype)
+    if "qkv" in shape["library"]:
+        rows = library_qkv(x, w, shape, normed)
     for block in blocks:
         t0, t1 = block
-        turned_x = turned_rows(x, t0, t1, None if normed else w["norm1"], eps)
+        if rows is None:
+            turned_x = turned_rows(x, t0, t1, None if normed else w["norm1"], shape)
+            heads_of = columns_of(turned_x, qkv[:, :, :columns], d, nl.float32)
+        else:
+            heads_of = heads_of_rows(rows[t0:t1, :columns], d)
         cos, sin = load(tables["cos"][:, t0:t1]), load(tables["sin"][:, t0:t1])
-        heads_of = columns_of(turned_x, qkv[:, :, : (heads + kv_heads) * d], d, nl.float32)
         for h in range(heads + kv_heads):
             of_query = h < heads
             norm = norms[0] if of_query else norms[1]
@@ -74,18 +85,34 @@ def queries_of_prompt(x, w, cache, tables, shape, blocks, normed):
             place = queries[h] if of_query else keys[h - heads]
             nisa.dma_copy(dst=place[:, t0:t1], src=head)
         for h in range(kv_heads):
-            first = (heads + kv_heads + h) * d
-            rows_of(turned_x, qkv[:, :, first : first + d], values[h, t0:t1, :], 0, d)
+            first, place = columns + h * d, values[h, t0:t1, :]
+            if rows is None:
+                rows_of(turned_x, qkv[:, :, first : first + d], place, 0, d)
+            else:
+                nisa.dma_copy(dst=place, src=rows[t0:t1, first : first + d])
     nisa.core_barrier(data=keys, cores=(0, 1))
     nisa.core_barrier(data=values, cores=(0, 1))
     return queries
+
+
+def heads_of_rows(rows, d):
+    """Rows (tokens, heads * d) in HBM as a tile (d, heads, tokens), float32."""
+    tokens, count = rows.shape[0], rows.shape[1] // d
+    out = sbuf((d, count, tokens), nl.float32)
+    for at in range(0, tokens, PMAX):
+        end = min(at + PMAX, tokens)
+        tile = load(rows[at:end, :])
+        for h in range(count):
+            head = turned(tile[:, h * d : (h + 1) * d])
+            nisa.tensor_copy(dst=out[:, h, at:end], src=head)
+    return out
 
 
 def attend_prompt(queries, w, cache, shape, partial, first, blocks):
     """This rank's part of the output.
 
     Args:
-        queries: of all this core's blocks.
+        queries: as of `queries_of_prompt`.
         partial: (tokens of these blocks, hidden) in HBM, for the result.
         first: the token of its first row.
         blocks: of this core.
@@ -122,18 +149,28 @@ def norms_of_heads(w):
     return load_column(w["q_norm"]), load_column(w["k_norm"])
 
 
-def attention_of_token(x, w, cache, step, shape, partial, span):
-    """This rank's part of the output of one token, which stands at a run-time position.
+def attention_of_token(x, own, w, cache, step, shape, span):
+    """This rank's part of the output of one token, (1, hidden) in HBM.
 
     Args:
-        x: (P, n) tile of the token.
+        x: (1, hidden) in HBM.
+        own: the same as a tile (P, n).
         step: position (1, 1) int32 and angles (d, 2): cosines and sines at it; rotation.
-        partial: (1, hidden) in HBM.
         span: how many places of the cache are looked at; the position is one of them.
     """
-    every = heads_of_token(x, w, shape)
+    heads, library = shape["heads"] + 2 * shape["kv_heads"], shape["library"]
+    if "qkv" in library:
+        flat = library_qkv(x, w, shape, False).reshape((heads, shape["head_dim"]))
+        every = sbuf((shape["head_dim"], heads), nl.float32)
+        nisa.tensor_copy(dst=every, src=turned(load(flat)))
+    else:
+        every = heads_of_token(own, w, shape)
     context = attend_token(every, w, cache, step, shape, span, x.dtype)
+    if "output_projection_tkg" in library:
+        return library_project_token(context, w, shape).reshape(x.shape)
+    partial = hbm(x.shape, x.dtype)
     project_token(context, w["out"], partial)
+    return partial
 
 
 def heads_of_token(x, w, shape):
@@ -141,7 +178,7 @@ def heads_of_token(x, w, shape):
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     d, qkv = shape["head_dim"], by_rows(w["qkv"])
     k0, k1 = share(qkv.shape[1], cores, me)
-    normed = norm_column(x, w["norm1"], shape["eps"])
+    normed = norm_column(x, w["norm1"], shape)
     every = sum_over_cores(columns_of(normed, qkv, d, nl.float32, k0, k1), nl.float32)
     return every.reshape((d, qkv.shape[2] // d))
 
@@ -167,6 +204,8 @@ def attend_token(every, w, cache, step, shape, span, dtype):
             nisa.dma_copy(dst=values[h, nl.ds(at, 1), :], src=v[:, h : h + 1])
     nisa.core_barrier(data=keys, cores=(0, 1))
     nisa.core_barrier(data=values, cores=(0, 1))
+    if "attention_tkg" in shape["library"]:
+        return library_attend_token(q, k, v, cache, step["position"], shape, span)
     context, group = sbuf((d, heads, 1), dtype), heads // kv_heads
     mask = later_than(step["position"], group, span)
     for h in range(kv_heads):

@@ -14,7 +14,7 @@ import nki_dist.language as nl
 
 from .experts import experts_of_prompt, gates_of
 from .norm import turned_rows
-from .tiles import PMAX, by_rows, hbm, load, product, psum, sbuf
+from .tiles import PMAX, hbm, load, psum, sbuf
 
 
 def experts_of_ranks(x, w, shape, group, ranks, blocks):
@@ -39,8 +39,7 @@ def experts_of_ranks(x, w, shape, group, ranks, blocks):
     clear(leaving, blocks)
     clear(back, blocks)
     nisa.core_barrier(data=leaving, cores=(0, 1))
-    logits = product(turned_rows(x, 0, tokens, None, 0.0), (by_rows(w["dispatch"]),))
-    gates = gates_of(logits[0:tokens, 0, :], shape["chosen"], shape["renormalise"])
+    gates = gates_of(turned_rows(x, 0, tokens, None, shape), w["dispatch"], shape)[0]
     places, counts = places_of(gates, ranks, hidden)
     if me == 0:
         starts, rows = sbuf((1, ranks), nl.uint32), load(x)

@@ -65,7 +65,7 @@ def next_token(x, norm, head, first, position, shape, group=None, ranks=1, gathe
             128 * f + p belongs to token p * (columns of the half / 128) + f.
         first: (1, 1) int32, the token of its first column.
         position: (1, 1) int32, of that row.
-        shape: eps, vocabulary, last: the row that counts.
+        shape: eps, vocabulary, last: the row that counts; library.
         group, ranks: of the ranks that share the head.
 
     Returns:
@@ -79,7 +79,7 @@ def next_token(x, norm, head, first, position, shape, group=None, ranks=1, gathe
         ncc.all_gather(srcs=[mine], dsts=[every], replica_group=group, collective_dim=0)
         x = every
     last = shape["last"]
-    normed = norm_column(load_token(x[last : last + 1, :]), norm, shape["eps"])
+    normed = norm_column(load_token(x[last : last + 1, :]), norm, shape)
     columns = head.shape[1] // cores
     part = slice(columns * me, columns * (me + 1))
     values = columns_of(normed, by_rows(head)[:, :, part], PMAX, nl.float32)

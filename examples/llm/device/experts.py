@@ -25,16 +25,32 @@ from .tiles import (
     share,
     store_rows,
 )
+from .with_library import library_gates
 
 EIGHT = 8  # values that max8 gives; at most so many experts are chosen
 
 
-def gates_of(logits, chosen, renormalise):
-    """The experts' weights, zero of those that aren't chosen.
+def gates_of(x, router, shape):
+    """The experts' weights, zero of those that aren't chosen, of each tile of 128 tokens.
 
     Args:
-        logits: (tokens, experts) float32, on PSUM or SBUF, at least 8 experts.
+        x: (P, n / P, tokens) tile, at most 512 tokens.
+        router: (n, experts) in HBM, at least 8 experts.
     """
+    gates, tokens = [], x.shape[2]
+    if "router_topk" in shape["library"]:
+        for at in range(0, tokens, PMAX):
+            gates.append(library_gates(x[:, :, at : min(at + PMAX, tokens)], router, shape))
+        return gates
+    logits = product(x, (by_rows(router),))
+    for i in range(logits.shape[1]):
+        of_tile = logits[0 : min(PMAX, tokens - i * PMAX), i, :]
+        gates.append(shares_of(of_tile, shape["chosen"], shape["renormalise"]))
+    return gates
+
+
+def shares_of(logits, chosen, renormalise):
+    """As `gates_of`, from logits (tokens, experts) float32."""
     rows = logits.shape[0]
     top, bias = sbuf((rows, EIGHT), nl.float32), sbuf((rows, 1), nl.float32)
     nisa.max8(dst=top, src=logits)
@@ -68,20 +84,15 @@ def gates_of(logits, chosen, renormalise):
 def experts_of_prompt(x, w, shape, partial, first, blocks, normed):
     """This rank's part of the output; arguments as of `attend_prompt`."""
     count, hidden, inner = w["gate"].shape
-    width, router = partitions(inner), by_rows(w["router"])
+    width = partitions(inner)
     for block in blocks:
         t0, t1 = block
-        turned_x = turned_rows(x, t0, t1, None if normed else w["norm2"], shape["eps"])
+        turned_x = turned_rows(x, t0, t1, None if normed else w["norm2"], shape)
         tiles = -(-(t1 - t0) // PMAX)
         rows = min(PMAX, t1 - t0)
         total = sbuf((rows, tiles, hidden), nl.float32)
         nisa.memset(dst=total, value=0.0)
-        logits = product(turned_x, (router,))
-        gates = []
-        for i in range(tiles):
-            height = min(PMAX, t1 - t0 - i * PMAX)
-            of_tile = logits[0:height, i, :]
-            gates.append(gates_of(of_tile, shape["chosen"], shape["renormalise"]))
+        gates = gates_of(turned_x, w["router"], shape)
         for e in range(count):
             middle = columns_of(turned_x, by_rows(w["gate"][e]), width, x.dtype, op=nl.silu)
             other = columns_of(turned_x, by_rows(w["up"][e]), width, x.dtype)
@@ -108,9 +119,8 @@ def experts_of_token(x, w, shape, partial):
     """This rank's part of the output of one token: x (P, n) tile, partial (1, hidden) in HBM."""
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
     count, hidden, inner = w["gate"].shape
-    normed = norm_column(x, w["norm2"], shape["eps"])
-    logits = product(normed, (by_rows(w["router"]),))
-    gates = gates_of(logits[:, 0, :], shape["chosen"], shape["renormalise"])
+    normed = norm_column(x, w["norm2"], shape)
+    gates = gates_of(normed, w["router"], shape)[0]
     own = sbuf((1, max(count, EIGHT)), nl.float32)
     nisa.memset(dst=own, value=-1.0)
     nisa.tensor_copy(dst=own[:, 0:count], src=gates[:, 0:count])

@@ -11,19 +11,19 @@ from .attention import attend_prompt, attention_of_token, queries_of_prompt
 from .dispatch import experts_of_ranks
 from .experts import experts_of_prompt, experts_of_token
 from .mlp import mlp_of_prompt, mlp_of_token
-from .norm import norm_rows
+from .norm import normalised
 from .tiles import (
     BANK,
     PMAX,
     by_rows,
     hbm,
     load,
-    load_repeated,
     partitions,
     sbuf,
     share,
     sum_over_ranks,
 )
+from .with_library import library_attend_prompt, library_mlp
 
 ACTIVATIONS = 80 * 1024  # bytes per partition that a block of tokens may take
 
@@ -37,7 +37,8 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
         w: the layer's weights by name, this rank's part.
         keys, values: the cache, (kv heads, d, context) and (kv heads, context, d).
         tables: cos and sin (d, context), rotation (d, d).
-        shape: heads, kv_heads, head_dim, eps of this rank; experts, chosen, renormalise.
+        shape: heads, kv_heads, head_dim, eps of this rank; experts, chosen, renormalise; library:
+            kernels of nki-library in place of ours, by name, and what they take.
         group: of the ranks that share the weights; None for one rank.
         sequence_ranks: how many share the tokens between products.
 
@@ -49,19 +50,28 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
     blocks = blocks_of(tokens, w, x.dtype, cores, me)
     own = rows_of_core(x.shape[0], cores, me)
     normed, cache = sequence_ranks > 1, (keys, values)
-    rounds = [(0, tokens, blocks, own)] if normed else rounds_of(tokens, w, x.dtype, cores, me)
+    library, rounds = shape["library"], [(0, tokens, blocks, own)]
+    together = "attention_cte" in library or "mlp" in library  # they take all tokens at once
+    if not (normed or together):
+        rounds = rounds_of(tokens, w, x.dtype, cores, me)
     before = gathered(x, w["norm1"], shape, group, sequence_ranks, own) if normed else x
     queries = queries_of_prompt(before, w, cache, tables, shape, blocks, normed)
     sums, middle, out = [], hbm(x.shape, x.dtype), hbm(x.shape, x.dtype)
     for part in rounds:
         first, last, of_core, _ = part
-        partial = hbm((last - first, hidden), x.dtype)
-        attend_prompt(queries, w, cache, shape, partial, first, of_core)
+        if "attention_cte" in library:
+            rows = rows_of_core(tokens, cores, me)
+            partial = library_attend_prompt(queries, w, cache, shape, rows)
+        else:
+            partial = hbm((last - first, hidden), x.dtype)
+            attend_prompt(queries, w, cache, shape, partial, first, of_core)
         sums.append(reduced(partial, group, sequence_ranks))
     mlp, after = experts_of_prompt if shape["experts"] else mlp_of_prompt, []
     for n in range(len(rounds)):
         first, last, of_core, rows = rounds[n]
         add_rows(middle, x, sums[n], rows, first)
+        if together:
+            nisa.core_barrier(data=middle, cores=(0, 1))
         if "dispatch" in w and normed and x.shape[0] <= PMAX:
             before = normalised(middle, w["norm2"], shape, own)
             after.append(experts_of_ranks(before, w, shape, group, sequence_ranks, blocks))
@@ -69,8 +79,11 @@ def layer_of_prompt(x, w, keys, values, tables, shape, group=None, sequence_rank
         before = middle
         if normed:
             before = gathered(middle, w["norm2"], shape, group, sequence_ranks, own)
-        partial = hbm((last - first, hidden), x.dtype)
-        mlp(before, w, shape, partial, first, of_core, normed)
+        if "mlp" in library and not shape["experts"]:
+            partial = library_mlp(before, w, shape, normed)
+        else:
+            partial = hbm((last - first, hidden), x.dtype)
+            mlp(before, w, shape, partial, first, of_core, normed)
         after.append(reduced(partial, group, sequence_ranks))
     for n in range(len(rounds)):
         add_rows(out, middle, after[n], rounds[n][3], rounds[n][0])
@@ -85,18 +98,18 @@ def layer_of_token(x, w, keys, values, step, shape, span, group=None):
         step: position (1, 1) int32, angles (d, 2), rotation (d, d).
         span: how many places of the cache are looked at.
     """
-    me, own = nl.program_id(0), load_token(x)
-    partial = hbm(x.shape, x.dtype)
-    attention_of_token(own, w, (keys, values), step, shape, partial, span)
+    own = load_token(x)
+    partial = attention_of_token(x, own, w, (keys, values), step, shape, span)
     own = added(own, sum_over_ranks(partial, group))
-    partial = hbm(x.shape, x.dtype)
-    mlp = experts_of_token if shape["experts"] else mlp_of_token
-    mlp(own, w, shape, partial)
-    own = added(own, sum_over_ranks(partial, group))
-    out = hbm(x.shape, x.dtype)
-    if me == 0:
-        nisa.dma_copy(dst=out.reshape(own.shape), src=own)
-    return out
+    if "mlp" in shape["library"] and not shape["experts"]:
+        middle = stored_token(own, x.shape)
+        nisa.core_barrier(data=middle, cores=(0, 1))
+        partial = library_mlp(middle, w, shape, False)
+    else:
+        partial = hbm(x.shape, x.dtype)
+        mlp = experts_of_token if shape["experts"] else mlp_of_token
+        mlp(own, w, shape, partial)
+    return stored_token(added(own, sum_over_ranks(partial, group)), x.shape)
 
 
 def blocks_of(tokens, w, dtype, cores, me):
@@ -144,16 +157,6 @@ def rows_of_core(rows, cores, me):
     return found
 
 
-def normalised(x, weight, shape, own):
-    """Rows of HBM after a norm; each core has its own, and both have met."""
-    found, weights = hbm(x.shape, x.dtype), load_repeated(weight)
-    for span in own:
-        t0, t1 = span
-        nisa.dma_copy(dst=found[t0:t1, :], src=norm_rows(load(x[t0:t1, :]), weights, shape["eps"]))
-    nisa.core_barrier(data=found, cores=(0, 1))
-    return found
-
-
 def gathered(x, weight, shape, group, ranks, own):
     """All ranks' rows, normalised by the rank that has them."""
     mine, every = normalised(x, weight, shape, own), hbm((x.shape[0] * ranks, x.shape[1]), x.dtype)
@@ -185,6 +188,14 @@ def load_token(x):
     """(1, hidden) in HBM as (P, hidden / P), neighbours side by side."""
     view = by_rows(x.reshape((x.shape[1], 1)))
     return load(view.reshape((view.shape[0], view.shape[1])))
+
+
+def stored_token(own, shape):
+    """What `load_token` gives, in HBM again, by the first core."""
+    out = hbm(shape, own.dtype)
+    if nl.program_id(0) == 0:
+        nisa.dma_copy(dst=out.reshape(own.shape), src=own)
+    return out
 
 
 def added(own, more):

@@ -25,7 +25,7 @@ def mlp_of_prompt(x, w, shape, partial, first, blocks, normed):
     down = by_tiles(w["down"], width)
     for block in blocks:
         t0, t1 = block
-        turned_x = turned_rows(x, t0, t1, None if normed else w["norm2"], shape["eps"])
+        turned_x = turned_rows(x, t0, t1, None if normed else w["norm2"], shape)
         middle = columns_of(turned_x, gate, width, x.dtype, op=nl.silu)
         other = columns_of(turned_x, up, width, x.dtype)
         nisa.tensor_tensor(dst=middle, data1=middle, data2=other, op=nl.multiply)
@@ -35,7 +35,7 @@ def mlp_of_prompt(x, w, shape, partial, first, blocks, normed):
 def mlp_of_token(x, w, shape, partial):
     """This rank's part of the output of one token: x (P, n) tile, partial (1, hidden) in HBM."""
     cores, me = nl.num_programs(axes=0), nl.program_id(0)
-    normed = norm_column(x, w["norm2"], shape["eps"])
+    normed = norm_column(x, w["norm2"], shape)
     middle = swiglu(normed, (by_rows(w["gate"]),), (by_rows(w["up"]),))
     n0, n1 = share(partial.shape[1], cores, me)
     rows_of(middle, by_tiles(w["down"], middle.shape[0]), partial, n0, n1)

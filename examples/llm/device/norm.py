@@ -5,7 +5,8 @@ from __future__ import annotations
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 
-from .tiles import PMAX, load, load_repeated, partitions, psum, sbuf
+from .tiles import PMAX, hbm, load, load_repeated, partitions, psum, sbuf
+from .with_library import library_norm
 
 
 def sum_over_partitions(tile):
@@ -25,10 +26,12 @@ def inverse_rms(squares, count, eps):
     return result
 
 
-def norm_column(x, weight, eps):
+def norm_column(x, weight, shape):
     """One token: x (P, n) tile by rows, weight (P * n,) in HBM; like x, as (P, n, 1)."""
     p, n = x.shape
-    return normed(x, load(weight.reshape((p, n))), eps, True).reshape((p, n, 1))
+    if "rmsnorm_tkg" in shape["library"]:
+        return library_norm(x.reshape((p, 1, n)), weight, shape).reshape((p, n, 1))
+    return normed(x, load(weight.reshape((p, n))), shape["eps"], True).reshape((p, n, 1))
 
 
 def norm_rows(x, weights, eps):
@@ -61,7 +64,25 @@ def normed(x, weights, eps, across):
     return out
 
 
-def turned_rows(x, t0, t1, weight, eps):
+def normalised(x, weight, shape, own):
+    """Rows of HBM after a norm; each core has its own, and both have met."""
+    found, weights = hbm(x.shape, x.dtype), None
+    if "rmsnorm_tkg" not in shape["library"]:
+        weights = load_repeated(weight)
+    for span in own:
+        t0, t1 = span
+        if weights is None:
+            turned = library_norm(x[t0:t1, :], weight, shape)
+            place = found[t0:t1, :].reshape((t1 - t0, PMAX, x.shape[1] // PMAX))
+            nisa.dma_copy(dst=place.permute((1, 0, 2)), src=turned)
+        else:
+            rows = norm_rows(load(x[t0:t1, :]), weights, shape["eps"])
+            nisa.dma_copy(dst=found[t0:t1, :], src=rows)
+    nisa.core_barrier(data=found, cores=(0, 1))
+    return found
+
+
+def turned_rows(x, t0, t1, weight, shape):
     """Rows t0 to t1 of x (tokens, n) in HBM, by rows of n: (P, n / P, t1 - t0) tile.
 
     Args:
@@ -70,13 +91,15 @@ def turned_rows(x, t0, t1, weight, eps):
     n = x.shape[1]
     p = partitions(n)
     k = n // p
+    if weight is not None and "rmsnorm_tkg" in shape["library"]:
+        return library_norm(x[t0:t1, :], weight, shape).permute((0, 2, 1))
     weights = None if weight is None else load_repeated(weight)
     out = sbuf((p, k, t1 - t0), x.dtype)
     for at in range(t0, t1, PMAX):
         height = min(PMAX, t1 - at)
         rows = load(x[at : at + height, :])
         if weight is not None:
-            rows = norm_rows(rows, weights, eps)
+            rows = norm_rows(rows, weights, shape["eps"])
         split = rows.reshape((height, p, k))
         many = max(1, 1024 // PMAX)  # transposes that leave PSUM in one copy
         for j0 in range(0, k, many):
