@@ -21,7 +21,7 @@ from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay
 from nki_dist.insight.steps import Expected, index_in
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Access, Instruction, Storage
 from nki_dist.program.walk import returned
 
 # Differences that are rounding, relative to the results: what a kernel that works in the type comes
@@ -151,10 +151,34 @@ def _here(place: Place, r: Region) -> Region:
 
 def rounding_of(launched: Launched) -> float:
     """How far results may be off, relative to them, that were computed in a launch's types."""
-    types = {s.dtype for s in launched.compiled.programs[0].storages if s.dtype.is_float}
+    return max(map(_rounding, coarsest(launched)), default=_rounding(None))
+
+
+def coarsest(launched: Launched) -> list[Storage]:
+    """The tensors of numbers with the fewest bits."""
+    found = [s for s in launched.compiled.programs[0].storages if s.dtype.is_float]
+    most = max(map(_rounding, found), default=0)
+    return [s for s in found if _rounding(s) == most]
+
+
+def _rounding(s: Storage | None) -> float:
     finfo: Any = ml_dtypes.finfo
-    bits = min((finfo(t.storage).nmant for t in types), default=23)
+    bits = finfo(s.dtype.storage).nmant if s is not None and s.dtype.is_float else 23
     return next(rounding for least, rounding in ROUNDING if bits >= least)
+
+
+def only_rounding(launched: Launched, c: Checked) -> str:
+    """What hides in the rounding of coarser types than the tensor's own; "" if nothing does."""
+    beyond = (c.errors > _rounding(c.region.storage)) & (c.ends >= 0)
+    if not beyond.any():
+        return ""
+    some = coarsest(launched)
+    names = ", ".join(dict.fromkeys(s.title for s in some[:4])) + (", ..." if some[4:] else "")
+    return (
+        f"{beyond.sum():,} of {beyond.size:,} elements of {c.name} are off by more than "
+        f"{c.region.dtype} rounds (up to {100 * c.errors.max():.2g} %), though not more than "
+        f"{some[0].dtype} does, which {names} {'has' if len(some) == 1 else 'have'}"
+    )
 
 
 def first_off(found: Sequence[Checked]) -> Checked | None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.insight.differences import facts
-from nki_dist.insight.expected import Checked, first_off, rounding_of, trusted
+from nki_dist.insight.expected import Checked, first_off, only_rounding, rounding_of, trusted
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.regions import Region
@@ -57,7 +57,9 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     """What a page says of the first tensor, in the order of the launch, that isn't as expected."""
     said = [str(c.told(log)) for c in found]
     if (c := first_off(found)) is None:
-        return Wrong("as expected", said or ["nothing was compared"], why="Nothing is off.")
+        hidden = list(filter(None, (only_rounding(log.launched, one) for one in found)))
+        why = "Nothing is off by more than rounding." if hidden else "Nothing is off."
+        return Wrong("as expected", said + hidden or ["nothing was compared"], why=why)
     made = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
     shape = c.region.shape
     got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))

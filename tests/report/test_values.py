@@ -198,6 +198,27 @@ def test_first_wrong_line_is_named_only_where_something_tells(record):
     assert "came through the lines below" in off
 
 
+@pytest.mark.parametrize(("kind", "said"), [(nl.bfloat16, "which carry has"), (nl.float32, None)])
+def test_what_hides_in_the_rounding_of_a_coarser_type_is_said(kind, said):
+    @nki.jit
+    def total(x):
+        out = nl.ndarray((4, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        carry = nl.ndarray((4, 1), dtype=kind, buffer=nl.sbuf)
+        nisa.memset(dst=carry, value=0)
+        for n in range(8):
+            some = nl.ndarray((4, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_reduce(dst=some, op=nl.add, data=nl.load(x[:, nl.ds(n, 1)]), axis=1)
+            nisa.tensor_tensor(dst=carry, data1=carry, data2=some, op=nl.add)
+        nl.store(out, carry)
+        return out
+
+    x = np.linspace(0.1, 1, 32, dtype=np.float32).reshape(4, 8)
+    page = nki.record(total)(x).report(expected=x.sum(1, keepdims=True), charts=False)
+    assert "output 0: as expected" in page
+    assert ("off by more than float32 rounds" in page) == (said is not None)
+    assert said is None or said in page
+
+
 def test_nothing_but_nan_expected():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

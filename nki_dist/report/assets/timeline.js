@@ -51,6 +51,7 @@ class Timeline {
   draw() {
     const [context, width] = fitted(this.canvas, this.height);
     this.width = width;
+    if (width <= GUTTER) return; // the page has no width yet
     axis(context, this, this.height);
     for (const {y, row, heading} of this.places) {
       context.fillStyle = color(heading ? "text" : "soft");
