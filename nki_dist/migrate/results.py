@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from nki_dist.language.older import ARITHMETIC
@@ -36,7 +36,6 @@ class Instructions(ABC):
         full: the full name of a function.
         nl, nisa: how the module writes them.
         fresh: makes a name that the function doesn't have.
-        memories: functions of the module that say where a tensor lies, and the memory they choose.
     """
 
     def __init__(
@@ -46,9 +45,7 @@ class Instructions(ABC):
         nl: str,
         nisa: str,
         fresh: Callable[[str], str],
-        memories: Mapping[str, str],
     ) -> None:
-        self.memories = memories
         self.env, self.full, self.nl, self.nisa, self.fresh = env, full, nl, nisa, fresh
         self.before: list[str] = []
         self.rules: set[str] = set()
