@@ -223,18 +223,6 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, 
 # ---- moving -------------------------------------------------------------------------------------
 
 
-def tensor_copy_predicated(
-    *, src, dst, predicate, reverse_pred=False, mask=None, dtype=None, **hints
-):
-    """Copy where the predicate isn't zero."""
-    shape = dst.shape
-    lower.written(dst)
-    box = regions.rectangle("tensor_copy_predicated", mask, shape)
-    source, target, chosen = (regions.taken(x, box) for x in (src, dst, predicate))
-    current.tensor_copy_predicated(target, source, chosen, reverse_pred=reverse_pred)
-    return dst
-
-
 def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None, **hints):
     """Partitions of src in another order, within groups of 32."""
     lower.written(dst)
