@@ -26,6 +26,15 @@ def named(function: Any, original: Any) -> Any:
     return function
 
 
+def refused(name: str, advice: str) -> Callable[..., Any]:
+    """A function that Beta 1 documents and that can't be given its meaning here."""
+
+    def function(*args: Any, **given: Any) -> Any:
+        raise NkiValidationError(f"{name} isn't supported; {advice}", code="not-simulated")
+
+    return function
+
+
 def unary(name: str) -> Callable[..., Any]:
     """A function of one tile."""
     original = getattr(current, name)

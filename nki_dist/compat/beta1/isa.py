@@ -20,7 +20,6 @@ from nki_dist.compat.beta1 import lower, regions
 from nki_dist.compat.beta1.functions import named, reduced
 from nki_dist.compat.beta1.isa_memory import (
     affine_select,
-    builtin_custom_op,
     dma_copy,
     dma_transpose,
     iota,
