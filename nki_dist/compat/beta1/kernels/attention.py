@@ -10,4 +10,4 @@ _KERNELS = {n: jit(getattr(attention, n)) for n in attention.__all__ if n != "Fl
 globals().update(_KERNELS)
 flash_fwd, flash_attn_bwd = _KERNELS["flash_fwd"], _KERNELS["flash_attn_bwd"]
 
-__all__ = ["FlashConfig", *_KERNELS]  # noqa: PLE0604 -- names of kernels
+__all__ = ["FlashConfig", *_KERNELS]
