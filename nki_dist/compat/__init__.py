@@ -101,7 +101,6 @@ DEVICES = MappingProxyType(
         "torch_xla": "nki_dist.compat.xla",
         "torch_xla.core.xla_model": "nki_dist.compat.xla",
         "torch_xla.debug.metrics": "nki_dist.compat.xla",
-        "torch_xla.experimental": "nki_dist.compat.xla",
         "torch_neuronx": "nki_dist.compat.xla",
         "torch_neuronx.xla_impl.ops": "nki_dist.compat.xla",
     }

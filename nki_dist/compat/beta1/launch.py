@@ -151,9 +151,7 @@ def baremetal(kernel: Any = None, **options: Any) -> Any:
     `save_neff_name` and `save_trace_name` name files to write; what is in them is the simulator's
     measurement (`compat.measured`), which `neuron-profile` shows in programs of `nki-dist run`.
     """
-    if kernel is None:
-        return lambda function: baremetal(function, **options)
-    return _kernel(kernel, {"mode": "baremetal", **options})
+    return jit(kernel, "baremetal", **options)
 
 
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
