@@ -191,15 +191,3 @@ def log_sum_exp(dst: Any, total: Any, minus_max: Any, scale: float) -> None:
     logs = sbuf(total.shape, nl.float32)
     nisa.activation(dst=logs, op=nl.log, data=total)
     fused(dst, minus_max, -scale, nl.add, logs)
-
-
-__all__ = [
-    "MASKED",
-    "attend",
-    "include",
-    "log_sum_exp",
-    "masked_scores",
-    "raise_maximum",
-    "running_sums",
-    "weigh_values",
-]

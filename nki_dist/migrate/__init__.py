@@ -22,8 +22,6 @@ from nki_dist.migrate.report import Finding, Migrated
 
 __all__ = ["Finding", "Migrated", "migrate"]
 
-RELEASES = ("0.6", "0.7")
-
 
 def migrate(text: str, to: str = "0.7") -> Migrated:
     """The program, for a release.

@@ -150,6 +150,9 @@ class Calls(cst.CSTTransformer):
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         full = self.names.full(original.func)
+        if self.names.beta1 and self._grid_of_none(original):
+            self._changed("baremetal", original, "a grid of 0 is none")
+            return updated.with_changes(func=cst.ensure_type(updated.func, cst.Subscript).value)
         self._grid(original)
         if full in RANGES:
             return self._range(original, updated, full)
@@ -241,6 +244,13 @@ class Calls(cst.CSTTransformer):
                 arg = arg.with_changes(value=cst.parse_expression(f"{prefix}.{new}"))
             args.append(arg)
         return updated.with_changes(args=args)
+
+    def _grid_of_none(self, original: cst.Call) -> bool:
+        """`kernel[0](...)`, which has no grid."""
+        target = original.func
+        if not isinstance(target, cst.Subscript) or dotted(target.value) not in self.kernels:
+            return False
+        return cst.Module([]).code_for_node(target).partition("[")[2] == "0]"
 
     def _grid(self, original: cst.Call) -> None:
         """A launch: the name of a kernel with brackets, called or simulated."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from nki_dist.migrate.names import memory_of
 from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.sums import Sums
@@ -62,7 +61,7 @@ class Creations(Sums):
         if node is None:
             return "nl.sbuf"
         if isinstance(node, ast.Call):
-            memory = memory_of(self.full(node.func))
+            memory = self.memory(self.full(node.func))
             if memory:
                 self.note("allocator")
                 given["buffer"] = parsed(f"{self.nl}.{memory}")

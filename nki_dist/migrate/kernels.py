@@ -182,7 +182,7 @@ class _Walk:
             return [node]
         names = self.kernels.names
         nisa = names.local("nisa") or "nisa"
-        work = Statements(env, self.full, names.language(), nisa, self.fresh)
+        work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memory)
         work.around = self.around
         try:
             result = work.statement(tree[0])

@@ -42,10 +42,13 @@ class Names:
     Attributes:
         beta1: whether it imports neuronxcc.nki.
         meaning: local name to the full one, which is that of `nki` in modules of Beta 1, too.
+        memories: functions of the module, and the memories of the allocations that they return;
+            "" for anything else that they return.
     """
 
     beta1: bool = False
     meaning: dict[str, str] = field(default_factory=dict)
+    memories: dict[str, set[str]] = field(default_factory=dict)
 
     def full(self, node: cst.CSTNode | None) -> str:
         """`nl.load`, `nki.jit` or another full name; "" for what isn't a name."""
@@ -58,6 +61,11 @@ class Names:
             if name.startswith(long + "."):
                 return short + name[len(long) :]
         return name
+
+    def memory(self, function: str) -> str:
+        """ "sbuf" or "psum" for an allocation function, or one of the module that returns one's."""
+        found = self.memories.get(function.rpartition(".")[2], {""})
+        return memory_of(function) or (next(iter(found)) if len(found) == 1 else "")
 
     def language(self) -> str:
         """How this module writes `nl`, or would."""
@@ -79,6 +87,17 @@ class Names:
 class _Imports(cst.CSTVisitor):
     def __init__(self) -> None:
         self.names = Names()
+        self.open: list[str] = []  # functions that the walk is in
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.open.append(node.name.value)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
+        self.open.pop()
+
+    def visit_Return(self, node: cst.Return) -> None:
+        called = self.names.full(node.value.func) if isinstance(node.value, cst.Call) else ""
+        self.names.memories.setdefault(self.open[-1], set()).add(memory_of(called))
 
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:

@@ -36,6 +36,7 @@ class Instructions(ABC):
         full: the full name of a function.
         nl, nisa: how the module writes them.
         fresh: makes a name that the function doesn't have.
+        memory: of an allocation function, or a function of the module that returns one's result.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Instructions(ABC):
         nl: str,
         nisa: str,
         fresh: Callable[[str], str],
+        memory: Callable[[str], str],
     ) -> None:
+        self.memory = memory
         self.env, self.full, self.nl, self.nisa, self.fresh = env, full, nl, nisa, fresh
         self.before: list[str] = []
         self.rules: set[str] = set()

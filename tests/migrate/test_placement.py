@@ -65,6 +65,21 @@ def test_a_memory_that_the_text_doesnt_say():
     assert "return nl.sbuf if x else nl.psum" in done.text
 
 
+def test_functions_of_the_module_that_return_an_allocation():
+    one = "def memory():\n    return nki.compiler.sbuf.auto_alloc()\n"
+    other = "class A:\n    def memory(self):\n        return nki.compiler.psum.auto_alloc()\n"
+    body = "def kernel(x, a):\n    return nl.zeros((4, 4), dtype=nl.float32, buffer=a.memory())\n"
+    done = migrate(HEADER + other + body)
+    assert done.text.endswith("buffer=nl.psum)\n") and not done.decisions
+    assert "memory a.memory()" in migrate(HEADER + one + other + body).decisions[0].message
+
+
+def test_a_grid_of_0_is_none():
+    kernel = "@nki.baremetal\ndef f(x):\n    return x\n"
+    assert migrate(HEADER + kernel + "f[0](1)\n").text.endswith("\nf(1)\n")
+    assert migrate(HEADER + kernel + "f[10](1)\n").text.endswith("\nf[10](1)\n")
+
+
 def test_options_of_the_old_compiler():
     decorators = (
         "@nki.compiler.skip_middle_end_transformations\n"

@@ -35,24 +35,16 @@ from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.promotion import promoted
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32, uint32
-from nki_dist.isa import (
-    dge_mode,
-    dma_engine,
-    engine,
-    get_nc_version,
-    gpsimd_engine,
-    nc_version,
-    oob_mode,
-    reduce_cmd,
-    scalar_engine,
-    tensor_engine,
-    unknown_engine,
-    vector_engine,
-)
 from nki_dist.language import emit, older
 
+# Enumerations, and what kernels ask of the machine, are today's.
+_TODAYS = (
+    "dge_mode dma_engine engine get_nc_version gpsimd_engine nc_version oob_mode reduce_cmd"
+    " scalar_engine tensor_engine unknown_engine vector_engine"
+)
+globals().update({name: getattr(current, name) for name in _TODAYS.split()})
 fp32 = float32
-_ENGINE = engine.unknown
+_ENGINE = current.engine.unknown
 
 
 def _signature(name: str, *without: str) -> inspect.Signature:
@@ -144,7 +136,7 @@ globals().update(
     }
 )
 range_select = _returning(
-    "range_select", "on_true_tile", reduce_cmd=reduce_cmd.idle, on_false_value=float32.min
+    "range_select", "on_true_tile", reduce_cmd=current.reduce_cmd.idle, on_false_value=float32.min
 )
 nc_find_index8 = _returning("nc_find_index8", "data", 8, uint32, rows="vals")
 nc_match_replace8 = _returning("nc_match_replace8", "data", rows="vals dst_idx")
@@ -155,7 +147,7 @@ tensor_copy_predicated = _in_place("tensor_copy_predicated")
 
 def activation_reduce(*args, **given):
     """op(data * scale + bias), and its row reduction in `reduce_res`."""
-    return globals()["activation"](*args, reduce_cmd=reduce_cmd.reset_reduce, **given)
+    return globals()["activation"](*args, reduce_cmd=current.reduce_cmd.reset_reduce, **given)
 
 
 def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=_ENGINE, **hints):

@@ -174,13 +174,3 @@ def benchmark(kernel: Any = None, **options: Any) -> Any:
 def profile(func: Any = None, **options: Any) -> Any:
     """As benchmark: `.profile` of the decorated kernel holds the simulator's profile."""
     return benchmark(func, **options)
-
-
-__all__: list[str] = [
-    "baremetal",
-    "benchmark",
-    "jit",
-    "profile",
-    "simulate_kernel",
-    "trace",
-]
