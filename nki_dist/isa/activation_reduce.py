@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.isa.activation import FUNCTIONS, OPERANDS, activate
 from nki_dist.isa.alu import ACTIVATION_REDUCE
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
@@ -20,6 +19,7 @@ from nki_dist.program import Instruction
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
     checks=OPERANDS,
+    cost=per_element("dst", flops=4, sums=lambda i: True),
 )
 def activation_reduce(
     dst=write(indirect=16),
@@ -52,9 +52,3 @@ def activation_reduce(
 @activation_reduce.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return activate(i, kit, reduce_cmd.reset_reduce)
-
-
-@activation_reduce.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    cycles = issue_cycles(i["dst"].free_size, arch) + arch.accumulator_read_cycles
-    return Cost(cycles=cycles, flops=4 * i["dst"].size)

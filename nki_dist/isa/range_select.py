@@ -9,7 +9,8 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import ALL, float32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.accumulate import one_per_partition, read_out, reduced
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.accumulate import COMMANDS, one_per_partition, summed
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
 from nki_dist.isa.checks import same_tile, unpacked
 from nki_dist.isa.described import wrong_value
@@ -26,7 +27,6 @@ from nki_dist.program import Instruction
 
 FP32_MIN = float(np.finfo(np.float32).min)
 _COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
-_COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 _FLOATS = tuple(d for d in ALL if d.is_float)
 _LAST = 2**24  # integers up to here are exact in float32
 
@@ -59,7 +59,7 @@ def range_select(
     comp_op1=Op(_COMPARISONS),
     bound0=read(dtypes=(float32,)),
     bound1=read(dtypes=(float32,)),
-    reduce_cmd=Choice(reduce_cmd, _COMMANDS).default(reduce_cmd.reset_reduce),
+    reduce_cmd=Choice(reduce_cmd, COMMANDS).default(reduce_cmd.reset_reduce),
     reduce_res=write(optional=True).default(None),
     reduce_op=Op(SELECT_REDUCE).default("maximum"),
     range_start=Number(integer=True).default(0),
@@ -100,24 +100,25 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @range_select.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    data, reduction = i["on_true_tile"], ALU[i["reduce_op"]]
-    out, (x,), around = kit.elementwise(i["dst"], [data], float32)
+    data = i["on_true_tile"]
+    work = b.staged(kit, i["dst"], data)
+    out = work.out
     first = i["range_start"]
     numbers = np.arange(first, first + data.free_size, dtype=np.float32)
     numbers = numbers.reshape(1, *out.shape[1:])
     bounds = [kit.view(per_partition(i[n], out.ndim)) for n in ("bound0", "bound1")]
     keep, other = kit.scratch(out.shape, bool), kit.scratch(out.shape, bool)
-    ops = [
-        op(ALU[i["comp_op0"]].f32, numbers, bounds[0], keep),
-        op(ALU[i["comp_op1"]].f32, numbers, bounds[1], other),
-        op(np.logical_and, keep, other, keep),
-        op(np.logical_not, keep, keep),
-    ]
-    if x is not out:
-        ops.append(op(copy, out, x))
-    ops.append(op(copy_where, out, np.float32(FP32_MIN), keep))
-    ops += reduced(kit, "vector", data, out, reduction, i["reduce_cmd"])
-    return [*around(*ops), *read_out(kit, "vector", data, i["reduce_res"])]
+    work.ops.extend(
+        [
+            op(ALU[i["comp_op0"]].f32, numbers, bounds[0], keep),
+            op(ALU[i["comp_op1"]].f32, numbers, bounds[1], other),
+            op(np.logical_and, keep, other, keep),
+            op(np.logical_not, keep, keep),
+            *([op(copy, out, work.x)] if work.x is not out else []),
+            op(copy_where, out, np.float32(FP32_MIN), keep),
+        ]
+    )
+    return summed(i, kit, data, work, ALU[i["reduce_op"]], i["reduce_cmd"])
 
 
 @range_select.cost

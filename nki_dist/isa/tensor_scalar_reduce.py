@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import initial_value, one_per_partition, read_out, reduced
+from nki_dist.isa.accumulate import initial_value, one_per_partition, summed
 from nki_dist.isa.alu import ALU, TENSOR_SCALAR_REDUCE
 from nki_dist.isa.checks import same_tile, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.rows import column
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Instruction
 
@@ -33,6 +31,7 @@ _COMMANDS = (reduce_cmd.reset_reduce, reduce_cmd.reduce, reduce_cmd.load_reduce)
         one_per_partition("reduce_res", "data"),
         initial_value("reduce_init", "data"),
     ],
+    cost=per_element("dst", flops=2, sums=lambda i: True),
 )
 def tensor_scalar_reduce(
     dst=write(indirect=16),
@@ -77,18 +76,6 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 @tensor_scalar_reduce.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    alu, data, cmd = ALU[i["op0"]], i["data"], i["reduce_cmd"]
-    operand = i["operand0"] if alu.arity == 2 else None
-    loads = cmd is reduce_cmd.load_reduce
-    initial, load = column(kit, i["reduce_init"] if loads else 0)
-    out, arrays, around = kit.elementwise(i["dst"], [data, *b.tiles(operand)], float32)
-    work = b.apply(alu, arrays[0], b.pick(operand, iter(arrays[1:])), out)
-    total = reduced(kit, "vector", data, out, ALU[i["reduce_op"]], cmd, initial)
-    read = read_out(kit, "vector", data, i["reduce_res"], i["reduce_res_negate"])
-    return [*around(work, *load, *total), *read]
-
-
-@tensor_scalar_reduce.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    cycles = issue_cycles(i["dst"].free_size, arch) + arch.accumulator_read_cycles
-    return Cost(cycles=cycles, flops=2 * i["dst"].size)
+    work = b.staged(kit, i["dst"], i["data"], b.Stage(ALU[i["op0"]], i["operand0"]))
+    alu = ALU[i["reduce_op"]]
+    return summed(i, kit, i["data"], work, alu, i["reduce_cmd"], i["reduce_init"])

@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.dtypes.casts import Scratch, converter
+from nki_dist.dtypes.casts import converter
 from nki_dist.dtypes.dtype import of
+from nki_dist.dtypes.scratch import Scratch
 
 Call = Callable[..., Any]
 

@@ -10,7 +10,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.dtypes.casts import Scratch
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.isa.kit import Workspace
 from nki_dist.runtime import host_memory
