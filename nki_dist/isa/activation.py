@@ -1,4 +1,4 @@
-"""nisa.activation: a function of scaled and shifted data, with the sums of its rows."""
+"""nisa.activation and activation_reduce: functions of scaled and shifted data, sums of its rows."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def activation(
 
 
 @activation.meaning
-def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+def _activation_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return activate(i, kit, i["reduce_cmd"])
 
 
@@ -112,3 +112,43 @@ def _is_copy(i: Instruction) -> bool:
     same = i["dst"].dtype is i["data"].dtype and i["dst"].dtype.is_float
     plain = not isinstance(i["scale"], Access) and i["scale"] == 1 and i["bias"] is None
     return same and plain and i["op"] == "copy" and last_writes(i["dst"]) is None
+
+
+@instruction(
+    engines="scalar",
+    effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
+    table="op",
+    checks=OPERANDS,
+    cost=per_element("dst", flops=4, sums=lambda i: True),
+)
+def activation_reduce(
+    dst=write(indirect=16),
+    op=Op(FUNCTIONS),
+    data=read(indirect=16),
+    reduce_op=Op(ACTIVATION_REDUCE),
+    reduce_res=write(optional=True),
+    bias=read(scalar=True, optional=True).default(None),
+    scale=read(scalar=True).default(1.0),
+    name=None,
+):
+    """`dst = op(data * scale + bias)`, `reduce_res = sum of each row of that`.
+
+    The same as nisa.activation with reduce_cmd.reset_reduce; see there.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op: an activation function.
+        reduce_op: nl.add.
+        reduce_res: (P, 1) tile, or None to leave the sums in the registers.
+        bias: a (P, 1) tile, a number (NeuronCore-v3 on), or nothing.
+        scale: a number or a (P, 1) float32 tile.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@activation_reduce.meaning
+def _activation_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    return activate(i, kit, reduce_cmd.reset_reduce)

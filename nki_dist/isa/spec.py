@@ -33,14 +33,13 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import indirection
-from nki_dist.isa.array_tile import ArrayTile
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
-from nki_dist.isa.factors import Factors
 from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
+from nki_dist.isa.tensor_engine import ArrayTile, Factors
 from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them from here
     Tracer,
     current_tracer,

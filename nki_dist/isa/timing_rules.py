@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from nki_dist.arch import Arch
-from nki_dist.isa.array_tile import ArrayTile, tile_holding
 from nki_dist.isa.spec import Cost
+from nki_dist.isa.tensor_engine import ArrayTile, tile_holding
 from nki_dist.program import Access, Instruction
 
 Pricing: TypeAlias = "Callable[[Instruction, Arch], Cost]"
