@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from nki_dist.compiler.locations import is_users
 from nki_dist.errors import CompileError, CompilerMayRejectWarning, Diagnostic, NkiError
 
-Finding: TypeAlias = "tuple[int, type[Diagnostic], str, str]"  # line, class, message, code
+Finding: TypeAlias = "tuple[int, Diagnostic]"  # the line, and what is said without a place
 
 _IDENTITY = (ast.Is, ast.IsNot)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -55,8 +55,9 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
     found: dict[str, Diagnostic] = {}
     for code in sorted(functions, key=lambda c: (c.co_filename, c.co_firstlineno)):
         judged = _judged(code) if is_users(code.co_filename) else ()
-        for line, kind, message, name in judged:
-            finding = kind(message, code=name, location=f"{code.co_filename}:{line}")
+        for line, told in judged:
+            place = f"{code.co_filename}:{line}"
+            finding = type(told)(told.message, code=told.code, location=place)
             found.setdefault(f"{finding.location} {finding.code}", finding)
     for finding in found.values():
         if isinstance(finding, NkiError):
@@ -76,7 +77,7 @@ def _judged(code: CodeType) -> tuple[Finding, ...]:
     if found is None:
         found = _read("".join(lines), first, code.co_name)
         return found or ()
-    return tuple((first - 1 + line, kind, message, name) for line, kind, message, name in found)
+    return tuple((first - 1 + line, told) for line, told in found)
 
 
 def _last_line(code: CodeType) -> int:
@@ -125,28 +126,28 @@ def findings(function: ast.FunctionDef) -> Iterator[Finding]:
             yield from _keys(node)
         elif isinstance(node, _COMPREHENSIONS):
             lazy = isinstance(node, ast.GeneratorExp)
-            yield _reported(
+            yield _refused_by_aws(
                 node,
-                "python-generator" if lazy else "python-comprehension",
                 f"a {'generator expression' if lazy else 'comprehension'}; AWS's compiler is "
                 "reported to refuse it in kernels and the functions they call",
+                code="python-generator" if lazy else "python-comprehension",
             )
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             bodies = _loop_bodies(function) if bodies is None else bodies
             if node.name not in bodies:
-                yield _reported(
+                yield _refused_by_aws(
                     node,
-                    "python-inner-function",
                     f"{node.name} is defined inside {function.name}; AWS's compiler is reported to "
                     "refuse inner functions, other than the bodies of nl.fori_loop and "
                     "nl.while_loop",
+                    code="python-inner-function",
                 )
         elif isinstance(node, ast.Raise):
-            yield _reported(
+            yield _refused_by_aws(
                 node,
-                "python-raise",
                 "a raise statement; AWS's compiler is reported to refuse it wherever it stands "
                 "in a kernel, also where it is never reached",
+                code="python-raise",
             )
         elif isinstance(node, (ast.Assign, ast.For)):
             yield from _targets(node)
@@ -154,8 +155,8 @@ def findings(function: ast.FunctionDef) -> Iterator[Finding]:
             yield from _calls(node)
 
 
-def _reported(node: Any, code: str, message: str) -> Finding:
-    return node.lineno, CompilerMayRejectWarning, message, code
+def _refused_by_aws(node: Any, message: str, *, code: str) -> Finding:
+    return node.lineno, CompilerMayRejectWarning(message, code=code)
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -206,11 +207,11 @@ def _identity(node: ast.Compare) -> Iterator[Finding]:
     for operator, right in zip(node.ops, node.comparators, strict=True):
         if isinstance(operator, _IDENTITY) and not (_is_none(left) or _is_none(right)):
             word, instead = ("is", "==") if isinstance(operator, ast.Is) else ("is not", "!=")
-            yield _reported(
+            yield _refused_by_aws(
                 node,
-                "python-identity",
                 f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: the migration guide says "
                 f"that AWS's compiler doesn't know `{word}`; write `{instead}`",
+                code="python-identity",
             )
         left = right
 
@@ -219,7 +220,7 @@ def _keys(node: ast.Dict) -> Iterator[Finding]:
     for key in node.keys:
         if isinstance(key, ast.Constant) and not isinstance(key.value, str):
             message = f"a dict with the key {key.value!r}; dicts of kernels have strings as keys"
-            yield node.lineno, CompileError, message, "python-dict-key"
+            yield node.lineno, CompileError(message, code="python-dict-key")
             return
 
 
@@ -230,11 +231,11 @@ def _targets(node: ast.Assign | ast.For) -> Iterator[Finding]:
             continue
         if loop or any(isinstance(element, ast.Subscript) for element in target.elts):
             what = "several loop variables" if loop else "unpacking into subscripts"
-            yield _reported(
+            yield _refused_by_aws(
                 target,
-                "python-targets",
                 f"{what} (`{ast.unparse(target)}`); AWS's compiler is reported to refuse it. "
                 "Unpack into names, one statement further",
+                code="python-targets",
             )
 
 
@@ -242,9 +243,9 @@ def _calls(node: ast.Call) -> Iterator[Finding]:
     name = _called(node)
     method = isinstance(node.func, ast.Attribute)
     if (name in _ORDERING and not method) or (name == "sort" and method) or name in _OF_INTEGERS:
-        yield _reported(
+        yield _refused_by_aws(
             node,
-            "python-builtin",
             f"a call of {name}(); AWS's compiler is reported not to know it. Compute the value "
             "outside the kernel and pass it as an argument",
+            code="python-builtin",
         )
