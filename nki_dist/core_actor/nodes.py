@@ -32,23 +32,27 @@ def in_worker() -> bool:
 
 
 def per_node(
-    groups: Mapping[str, Any], mine: Callable[[Any], _T], agent: Any, *args: Any, **options: Any
+    groups: Mapping[str, Any],
+    kind: Callable[[Any, str], _T],
+    world: str,
+    options: Mapping[str, Any],
 ) -> tuple[_T | None, dict[str, Any]]:
-    """What each node of a world has for its ranks: this one an object, others an actor.
+    """What each node of a world has for its ranks: this one an object, others an actor like it.
 
     Args:
         groups: for each node what it has.
-        mine: makes the object of it.
-        agent: class of the actors, which are made of it and `args`.
+        kind: the class.
+        world: its name.
         options: Ray's, of the actors.
     """
     found = None
     agents: dict[str, Any] = {}
     for node, group in groups.items():
         if node == here():
-            found = mine(group)
+            found = kind(group, world)
         else:
-            agents[node] = agent.options(**{**options, **on_node(node)}).remote(group, *args)
+            agent = ray.remote(num_cpus=0, **{**options, **on_node(node)})(kind)
+            agents[node] = agent.remote(group, world)
     return found, agents
 
 

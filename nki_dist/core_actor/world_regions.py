@@ -16,9 +16,9 @@ from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.nodes import per_node
 from nki_dist.core_actor.world_stacks import node_answer
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.contents import Fill, Place, bits, fill, read, write
+from nki_dist.hbm.contents import Fill, Place, bits
 from nki_dist.hbm.layout import Given
-from nki_dist.hbm.node_regions import NodeRegions, RegionAgent
+from nki_dist.hbm.node_regions import NodeRegions
 
 
 class WorldRegions:
@@ -40,7 +40,7 @@ class WorldRegions:
         options: Mapping[str, Any],
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine, self._agents = per_node(groups, NodeRegions, RegionAgent, world, **options)
+        self._mine, self._agents = per_node(groups, NodeRegions, world, options)
         self.handles: dict[int, dict[int, ArenaHandle]] = {}
 
     def hold(self, number: int, nbytes: int, patience: Patience) -> None:
@@ -79,7 +79,7 @@ class WorldRegions:
                 raw[rank] = bits(values[rank]) if same is None else raw[same]
             away[node] = agent.write.remote(place, raw)
         if self._mine is not None:
-            write(self._mine, place, {r: values[r] for r in self._mine.ranks})
+            self._mine.write(place, {r: values[r] for r in self._mine.ranks})
         self._answers(away, patience)
 
     def read(self, place: Place, nbytes: int, patience: Patience) -> list[np.ndarray]:
@@ -87,8 +87,7 @@ class WorldRegions:
         away = {node: agent.read.remote(place, nbytes) for node, agent in self._agents.items()}
         found: dict[int, np.ndarray] = {}
         if self._mine is not None:
-            mine = self._mine.ranks
-            found = dict(zip(mine, read(self._mine, place, nbytes, mine)))
+            found = dict(zip(self._mine.ranks, self._mine.read(place, nbytes)))
         for node, parts in self._answers(away, patience).items():
             found |= zip(self._ranks[node], parts)
         return [found[rank] for rank in sorted(found)]
@@ -97,7 +96,7 @@ class WorldRegions:
         """Poison tensors that nobody has written."""
         away = {node: agent.fill.remote(fills) for node, agent in self._agents.items()}
         if self._mine is not None:
-            fill(self._mine, fills, self._mine.ranks)
+            self._mine.fill(fills)
         self._answers(away, patience)
 
     def close(self) -> None:

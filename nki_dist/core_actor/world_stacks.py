@@ -17,7 +17,6 @@ from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Inputs, Layout
 from nki_dist.hbm.stacks import (
     NodeStacks,
-    StackAgent,
     all_made,
     make_fill,
     sparse,
@@ -42,7 +41,7 @@ class WorldStacks:
         options: Mapping[str, Any],
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine, self._agents = per_node(groups, NodeStacks, StackAgent, world, **options)
+        self._mine, self._agents = per_node(groups, NodeStacks, world, options)
         self._makes_nothing: set[str] = set()  # nodes without modules of functions
         self._room = (0, 0)
 

@@ -58,7 +58,7 @@ def agent() -> int:
     from ray.util.state import list_actors
 
     (found,) = [
-        a for a in list_actors(detail=True) if a.class_name == "RegionAgent" and a.state == "ALIVE"
+        a for a in list_actors(detail=True) if a.class_name == "NodeRegions" and a.state == "ALIVE"
     ]
     return int(found.pid)
 
