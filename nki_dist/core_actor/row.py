@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from nki_dist.core_actor.job import Job, MessageMemory
-from nki_dist.core_actor.joined import Joined
+from nki_dist.core_actor.job import Job
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.orders import Answer, Following, Order
-from nki_dist.core_actor.world_actors import WorldActors
-from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Layouts
+from nki_dist.core_actor.world_host import WorldHost
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
 KNOWN: Final = 1024  # launches that are remembered; others are made alone again
@@ -35,25 +32,8 @@ PATIENCE: Final = 3.0  # seconds for a row: longer, and somebody is frozen, wait
 LOOK_EVERY: Final = 0.3  # seconds
 
 
-class RowHost:
+class RowHost(WorldHost):
     """The part of `RayHost` that carries out rows."""
-
-    _abandon: Callable[[], None]
-    _actors: WorldActors
-    _arenas: Mapping[int, ArenaHandle]  # of the last launch
-    _brief: set[Hashable]  # launches that took no longer than a row allows
-    _has: list[set[int]]
-    _known: list[set[Any]]
-    _launches: Iterator[int]
-    _layouts: Layouts
-    _joined: Joined
-    _mapped: list[Hashable]
-    _messages: MessageMemory
-    _stopping: bool
-    _packs: Sequence[Sequence[Any]]
-    _transport: str
-    _unfinished: set[int]
-    check: Callable[[], None]
 
     def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
         """What is left of the first of these, as many as were carried out everywhere."""
