@@ -17,7 +17,7 @@ from nki_dist.launcher.deferred import Bind, bind_deferred, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
-from nki_dist.launcher.hosted import Hosted, asked_of_ray
+from nki_dist.launcher.hosted import asked_of_ray
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
@@ -55,7 +55,7 @@ from nki_dist.topology.topology import Topology
 WORLDS_READ = (ARCH_VARIABLE, OPTIONS_VARIABLE)  # what a world takes from the environment
 
 
-class World(Recording, Resident, Hosted):
+class World(Recording, Resident):
     """A set of ranks, each a logical core of `lnc` physical cores.
 
     Args:
