@@ -254,8 +254,7 @@ class NeuronCore:
         for following in order.then:
             if last.error is not None or last.cancelled or last.unknown_program:
                 break
-            n, key, places = following.launch, following.key, following.places
-            last = self._run(Order(n, key, None, None, places), follows=True)
+            last = self._run(following, follows=True)
             answer.then.append(last)
         return answer
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from nki_dist.core_actor.job import Job
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.orders import Answer, Following, Order
+from nki_dist.core_actor.orders import Answer, Order
 from nki_dist.core_actor.world_host import WorldHost
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
@@ -88,9 +88,8 @@ class RowHost(WorldHost):
         self._brief.add(key)
 
     def _ordered(self, jobs: Sequence[Job]) -> list[Answer]:
-        first, *others = jobs
-        then = tuple([Following(j.number, j.key, j.launch.places) for j in others])
-        order = Order(first.number, first.key, None, None, first.launch.places, then=then)
+        first, *others = [Order(j.number, j.key, places=j.launch.places) for j in jobs]
+        order = replace(first, then=tuple(others))
         calls = self._actors.calls
         answers: dict[int, Answer] = {}
         self._unfinished = set(range(len(self._packs)))
@@ -100,7 +99,7 @@ class RowHost(WorldHost):
         try:
             while missing := self._unfinished:
                 self.check()
-                for n, answer in calls.answers(set(missing), first.number, LOOK_EVERY):
+                for n, answer in calls.answers(set(missing), order.launch, LOOK_EVERY):
                     if isinstance(answer, Exception):
                         if not isinstance(answer, LOST):
                             raise answer
