@@ -14,7 +14,6 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor import bell
 from nki_dist.core_actor.job import MUCH, Job
 from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
@@ -136,7 +135,7 @@ class RayHost(RowHost):
         known = self._mapped[n] == arena.generation
         places = job.launch.places
         order = Order(job.number, job.key, code, None if known else arena, places, regions)
-        by_post = self._transport != "messages" and bell.possible()
+        by_post = self._transport != "messages"
         self._actors.calls.order(n, order, self._actors.where.get(n) if by_post else None)
 
     def done(self, n: int, answer: Answer) -> None:
