@@ -348,13 +348,14 @@ class NeuronCore:
                     emit,
                     links.send,
                     pump,
-                    links.payload,
+                    links.payloads.array,
                     places=order.places,
                 )
         finally:
             links.end()
             answer.sent = links.sent
-            answer.message_memory, answer.lends_stacks = links.kept_bytes, links.lends_stacks
+            payloads = links.payloads
+            answer.message_memory, answer.lends_stacks = payloads.kept_bytes, payloads.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _meet(self, launch: int, links: Links) -> list[Message]:

@@ -16,7 +16,6 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import Job, MessageMemory
 from nki_dist.core_actor.joined import Joined
@@ -27,8 +26,8 @@ from nki_dist.core_actor.orders import Answer, Unmap
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
 from nki_dist.core_actor.request import NOTHING, Request
+from nki_dist.core_actor.roll_call import GRACE
 from nki_dist.core_actor.starting import refused
-from nki_dist.core_actor.supervise import GRACE
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.core_actor.world_stacks import WorldStacks
@@ -36,6 +35,8 @@ from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, Places
 from nki_dist.hbm.layout import Given, Layouts
+from nki_dist.hbm.node_regions import NodeRegions
+from nki_dist.hbm.stacks import NodeStacks
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import slots
 
@@ -157,7 +158,7 @@ class WorldHost:
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(
-                self._placement.groups(), self._actors.world, self._environment
+                self._placement.groups(), NodeStacks, self._actors.world, self._environment
             )
 
     def close(self) -> None:
@@ -195,11 +196,6 @@ class WorldHost:
     def processes(self) -> list[tuple[int, str]]:
         """Number and Ray node of each process."""
         return self._actors.processes
-
-    @property
-    def calls(self) -> Calls:
-        """How processes are called."""
-        return self._actors.calls
 
     def _renew(self, sound: bool) -> None:
         """Replace what was lost since the last launch, and wait for what was given up.
@@ -285,7 +281,7 @@ class WorldHost:
         with self._joined.used(self._abandon):
             if self._regions is None:
                 self._regions = WorldRegions(
-                    self._placement.groups(), self._actors.world, self._environment
+                    self._placement.groups(), NodeRegions, self._actors.world, self._environment
                 )
             try:
                 yield self._regions

@@ -10,37 +10,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import ray
 
 from nki_dist.core_actor.lifeline import Patience
-from nki_dist.core_actor.nodes import per_node
-from nki_dist.core_actor.world_stacks import node_answer
+from nki_dist.core_actor.world_stacks import WorldMemory
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, bits
 from nki_dist.hbm.layout import Given
 from nki_dist.hbm.node_regions import NodeRegions
 
 
-class WorldRegions:
-    """See the module's docstring.
-
-    Args:
-        groups: for each node the ranks that share an object.
-        world: its name.
-        options: Ray's, of agents on other nodes.
+class WorldRegions(WorldMemory[NodeRegions]):
+    """See the module's docstring, and WorldMemory.
 
     Attributes:
         handles: by region's number and rank, where it is.
     """
 
-    def __init__(
-        self,
-        groups: Mapping[str, Sequence[Sequence[int]]],
-        world: str,
-        options: Mapping[str, Any],
-    ) -> None:
-        self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine, self._agents = per_node(groups, NodeRegions, world, options)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.handles: dict[int, dict[int, ArenaHandle]] = {}
 
     def hold(self, number: int, nbytes: int, patience: Patience) -> None:
@@ -99,17 +86,5 @@ class WorldRegions:
             self._mine.fill(fills)
         self._answers(away, patience)
 
-    def close(self) -> None:
-        """Let go of everything and end the agents. Idempotent."""
-        if self._mine is not None:
-            self._mine.drop(list(self.handles))
-        if ray.is_initialized():
-            for agent in self._agents.values():
-                ray.kill(agent)
-        self._agents, self.handles = {}, {}
-
     def _answers(self, futures: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
-        return {
-            node: node_answer(node, self._ranks[node], future, patience)
-            for node, future in futures.items()
-        }
+        return {node: self._answer(node, future, patience) for node, future in futures.items()}

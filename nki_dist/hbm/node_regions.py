@@ -56,6 +56,10 @@ class NodeRegions:
             for arena in self._arenas.pop(number, ()):
                 arena.close()
 
+    def close(self) -> None:
+        """Let go of all of them. Idempotent."""
+        self.drop(list(self._arenas))
+
     def memory(self, rank: int, number: int) -> np.ndarray:
         """The bytes of a rank's region."""
         return self._arenas[number][self._group_of[rank]].memory(rank)

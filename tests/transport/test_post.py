@@ -159,7 +159,7 @@ def world():
 
 
 def calls(world):
-    return world._host.calls
+    return world._host._actors.calls
 
 
 def launched(world, show=False):
