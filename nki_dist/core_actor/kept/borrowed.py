@@ -38,10 +38,20 @@ def join(store: int | None) -> bool:
         return False
     try:
         status = place.status()
+        if status is None:
+            return False
+    except place.Stale as error:
+        _unused(
+            f"the keeper of {error} has ended without clearing up: it was killed, or the machine "
+            "was switched off. `nki-dist cluster start` starts another, `nki-dist cluster stop` "
+            "removes what is left"
+        )
+        return False
+    except place.Silent as error:
+        _unused(f"the keeper doesn't answer ({error}); `nki-dist cluster status` says more")
+        return False
     except (LaunchError, OSError) as error:
         _unused(getattr(error, "message", str(error)))
-        return False
-    if status is None:
         return False
     if why := _unfit(status, store):
         _unused(why)
@@ -107,12 +117,13 @@ class Loan:
             status = line.ask(want="status")
             if status.get("address") == here and not differences(status["facts"], facts()):
                 self._names = list(line.ask(want="actors", count=count).get("actors", []))
-        except (LaunchError, OSError) as error:
+        except (place.Stale, place.Silent, LaunchError, OSError) as error:
             if self._line is not None:  # else `join` has said so, or another Ray is used
                 said = getattr(error, "message", str(error))
                 warnings.warn(
                     ClusterWarning(
-                        f"the kept Ray lends no actors, this world starts its own: {said}"
+                        f"the kept Ray lends no actors ({said}), this world starts its own; "
+                        "`nki-dist cluster status` says more"
                     ),
                     stacklevel=2,
                 )

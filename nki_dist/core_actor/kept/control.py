@@ -38,7 +38,7 @@ def status() -> dict[str, Any]:
     except place.Stale:
         return {**found, "state": "stale"}
     except place.Silent as error:
-        return {**found, "state": "silent", "why": error.why}
+        return {**found, "state": "silent", "why": str(error)}
     kept = answer.pop("facts", {})
     return {**found, "state": "running", **answer, "differs": differences(kept, facts())}
 
@@ -114,7 +114,7 @@ def stop(force: bool) -> str:
     except place.Stale:
         return _cleared(where)
     except place.Silent as error:
-        raise _silent(where, error.why) from None
+        raise _silent(where, str(error)) from None
     if line is None:
         return f"no Ray is kept ({where})"
     keeper = Process.of(line.pid)
@@ -122,7 +122,7 @@ def stop(force: bool) -> str:
         answer = line.ask(want="stop", force=force)
     except place.Silent as error:
         if not force:
-            raise _silent(where, error.why, line.pid) from None
+            raise _silent(where, str(error), line.pid) from None
         answer = {}
     finally:
         line.close()

@@ -32,27 +32,12 @@ ANSWER_SECONDS: Final = 3.0
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
 
 
-class Stale(LaunchError):
+class Stale(Exception):
     """A keeper was here and ended without clearing up."""
 
-    def __init__(self, where: Path) -> None:
-        super().__init__(
-            f"the keeper of {where / SOCKET} has ended without clearing up: it was killed, or the "
-            "machine was switched off. `nki-dist cluster start` starts another, `nki-dist cluster "
-            "stop` removes what is left",
-            code="cluster-place",
-        )
 
-
-class Silent(LaunchError):
+class Silent(Exception):
     """A keeper is here and doesn't answer, or not as one does."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-        super().__init__(
-            f"the keeper doesn't answer ({why}); `nki-dist cluster status` says more",
-            code="cluster-place",
-        )
 
 
 def possible() -> bool:
@@ -150,7 +135,7 @@ def connect() -> Line | None:
         return None
     except ConnectionRefusedError:
         connection.close()
-        raise Stale(where) from None
+        raise Stale(str(where / SOCKET)) from None
     except OSError as error:
         connection.close()
         raise Silent(str(error)) from error
