@@ -12,8 +12,8 @@ from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
-from nki_dist.launcher.deferred import Bind, bind_deferred, settled
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, not_a_kernel
+from nki_dist.launcher.deferred import bind_ranks, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
@@ -283,7 +283,7 @@ class World(Recording, Resident):
         args: Args,
         kwargs: Kwargs,
         doubts: Doubts = nothing_unknown,
-        bind: Bind = bind_ranks,
+        defer: bool = False,
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         if isinstance(kernel, Compiled):
@@ -293,7 +293,7 @@ class World(Recording, Resident):
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
-        bound, grid = self._bound(kernel, grid, args, kwargs, doubts, bind)
+        bound, grid = self._bound(kernel, grid, args, kwargs, doubts, defer)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         self.check_groups(key, compiled)
         return bound, key, compiled
@@ -313,7 +313,7 @@ class World(Recording, Resident):
         args: Args,
         kwargs: Kwargs,
         doubts: Doubts = nothing_unknown,
-        bind: Bind = bind_ranks,
+        defer: bool = False,
     ) -> tuple[list[BoundArguments], Grid]:
         """Every rank's arguments and the grid, before the kernel is compiled for them."""
         function = getattr(kernel, "fn", kernel)
@@ -324,7 +324,7 @@ class World(Recording, Resident):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        return bind(function, args, kwargs, self.ranks), grid
+        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
 
     def _launch(
         self,
@@ -350,7 +350,7 @@ class World(Recording, Resident):
                     return launch_debugged(self, kernel, chosen, bound)
 
             return self._by_value(debugged, bound, alone)
-        bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
+        bound, key, compiled = self._compiled(kernel, grid, args, kwargs, defer=True)
         if bound[0].stays:
             if self._needs_values(compiled):
                 return self._by_value(
