@@ -35,8 +35,6 @@ from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, Places
 from nki_dist.hbm.layout import Given, Layouts
-from nki_dist.hbm.node_regions import NodeRegions
-from nki_dist.hbm.stacks import NodeStacks
 from nki_dist.runtime.executor import Stopped
 from nki_dist.runtime.hosts import slots
 
@@ -158,7 +156,7 @@ class WorldHost:
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(
-                self._placement.groups(), NodeStacks, self._actors.world, self._environment
+                self._placement.groups(), self._actors.world, self._environment
             )
 
     def close(self) -> None:
@@ -281,7 +279,7 @@ class WorldHost:
         with self._joined.used(self._abandon):
             if self._regions is None:
                 self._regions = WorldRegions(
-                    self._placement.groups(), NodeRegions, self._actors.world, self._environment
+                    self._placement.groups(), self._actors.world, self._environment
                 )
             try:
                 yield self._regions

@@ -26,6 +26,8 @@ class WorldRegions(WorldMemory[NodeRegions]):
         handles: by region's number and rank, where it is.
     """
 
+    kind = NodeRegions
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.handles: dict[int, dict[int, ArenaHandle]] = {}

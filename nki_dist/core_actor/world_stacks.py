@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -38,15 +38,18 @@ class WorldMemory(Generic[_T]):
 
     Args:
         groups: for each node the ranks that share memory.
-        kind: class of the object.
         world: its name.
         options: Ray's, of actors.
+
+    Attributes:
+        kind: class of the object.
     """
+
+    kind: type[Any]
 
     def __init__(
         self,
         groups: Mapping[str, Sequence[Sequence[int]]],
-        kind: Callable[[Any, str], _T],
         world: str,
         options: Mapping[str, Any],
     ) -> None:
@@ -55,9 +58,9 @@ class WorldMemory(Generic[_T]):
         self._mine: _T | None = None
         for node, group in groups.items():
             if node == here():
-                self._mine = kind(group, world)
+                self._mine = self.kind(group, world)
             else:
-                agent = ray.remote(num_cpus=0, **{**options, **on_node(node)})(kind)
+                agent = ray.remote(num_cpus=0, **{**options, **on_node(node)})(self.kind)
                 self._agents[node] = agent.remote(group, world)
 
     def close(self) -> None:
@@ -90,6 +93,8 @@ class WorldMemory(Generic[_T]):
 
 class WorldStacks(WorldMemory[NodeStacks]):
     """All HBM stacks of a world, wherever they are; see WorldMemory."""
+
+    kind = NodeStacks
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
