@@ -128,7 +128,7 @@ class NeuronCore:
         memory, every = None, len(set(net.process_of.values()))
         if net.near:
             with suppress(OSError):  # then nobody sends here but by actor calls
-                memory = NodeMemory.joined(folder, net.memory, every, len(net.near))
+                memory = NodeMemory.joined(folder, net.memory, every)
         return Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox, memory)
 
     @ray.method(concurrency_group="control", enable_task_events=False)
