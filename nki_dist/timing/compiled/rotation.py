@@ -2,36 +2,44 @@
 
 A line makes a tensor in every round of its loop. A compiler gives addresses before anything runs,
 so these tensors take turns at a number of buffers, and a round begins when the one that had its
-buffer is over. Every line has as many as are in use at once in the order written; what is left of
-SBUF goes round the lines, cheapest first, a round's worth each, for as long as it lasts. So two
-tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is.
+buffer is over. Every line has as many as are in use at once in the order written. What is left of
+SBUF goes round the lines, cheapest first, a round's worth each: in kernels of Beta 1 for as long as
+it lasts; after that, where a kernel says itself what it keeps, a second set at most, double
+buffers. Tensors that are written piece by piece take turns piece by piece.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
 comes first has room first (`timing.room`).
 
-Follows: measured kernels that double their tiles until loads and stores no longer overlap
-(docs/accuracy.md, kda/silu); address rotation of CompileConfig in AWS's pages of NKI 0.7.
+Follows: a matmul in blocks of 38 sizes, which waits on the device where two buffers don't cover a
+transfer's latency, whatever room is left (docs/accuracy.md, block sizes); measured kernels that
+double their tiles until loads and stores no longer overlap (kda/silu).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from nki_dist.program import Storage
+from nki_dist.timing.pieces import Span
+
+DOUBLE: Final = 2
 
 
 @dataclass
 class Stay:
-    """A tensor on chip, from its first to its last use or until it is spilled.
+    """A piece of a tensor on chip, from its first to its last use or until it is spilled.
 
     Attributes:
         storage: the tensor.
-        size: what it takes there (`room_of`).
+        span: the piece.
+        size: what it takes there.
         first, last: positions of its uses.
     """
 
     storage: Storage
+    span: Span
     size: int
     first: int
     last: int
@@ -39,17 +47,17 @@ class Stay:
 
 @dataclass
 class _Line:
-    """The stays of one line of the kernel, by number; `at_once`, `buffers`: bytes."""
+    """The stays of one line of the kernel, by number; `at_once`: bytes; `sets` of so many."""
 
     size: int
     stays: list[int] = field(default_factory=list)
     alive: int = 0
     at_once: int = 0
-    buffers: int = 0
+    sets: int = 0
 
 
 def rooms(
-    stays: Sequence[Stay], numbers: Sequence[int], capacity: int
+    stays: Sequence[Stay], numbers: Sequence[int], capacity: int, most: float
 ) -> list[tuple[int, list[int]]]:
     """Which stays share room, and how much.
 
@@ -57,6 +65,7 @@ def rooms(
         stays: all of a core, by number.
         numbers: those in the memory meant, in the order they begin.
         capacity: of that memory.
+        most: rounds of a line that have buffers.
     """
     lines = _lines(stays, numbers)
     left = capacity - sum(line.at_once for line in lines)
@@ -66,13 +75,13 @@ def rooms(
     while turn:
         again = []
         for line in turn:
-            line.buffers += line.at_once
-            more = line.size * len(line.stays) > line.buffers
+            line.sets += 1
+            more = line.sets < most and line.size * len(line.stays) > line.at_once * line.sets
             if more and line.at_once <= left:
                 left -= line.at_once
                 again.append(line)
         turn = again
-    return [(line.buffers, line.stays) for line in lines]
+    return [(line.at_once * line.sets, line.stays) for line in lines]
 
 
 def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
@@ -86,7 +95,7 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
         while stays[ended].last < stay.first:
             of[ended].alive -= 1
             ended = next(ending)
-        key = (stay.storage.location, stay.storage.called, stay.size)
+        key = (stay.storage.location, stay.storage.called, stay.span, stay.size)
         line = of[number] = found.setdefault(key, _Line(stay.size))
         line.stays.append(number)
         line.alive += 1
