@@ -16,15 +16,14 @@ reserved throughout; their conflicts are edges of the order graph.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from math import inf
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.compiled.rotation import DOUBLE, Stay, rooms
+from nki_dist.timing.compiled.rotation import Stay, rooms
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.pieces import Pieces, pieces
 
@@ -58,12 +57,6 @@ def room_of(s: Storage, arch: Arch) -> int:
         * arch.sbuf_min_align
         * -(-s.partitions // arch.partition_quadrant)
     )
-
-
-def _takes_turns(storages: Sequence[Storage]) -> bool:
-    """Whether a line of the kernel makes more tensors than double buffers can be short of."""
-    made = Counter((s.location, s.called, s.partition_bytes) for s in storages)
-    return any(n > 2 for n in made.values())
 
 
 class Room:
@@ -107,9 +100,7 @@ class Rooms:
         for region, n in capacities(storages, arch).items():
             here = [s for s in storages if s.region is region and not s.placed]
             needed = {s.number: room_of(s, arch) for s in here}
-            # Else nobody ever waits.
-            turns = region is MemoryRegion.sbuf and plan.close and _takes_turns(here)
-            if turns or sum(needed.values()) > n:
+            if sum(needed.values()) > n:  # else nobody ever waits
                 capacity[region] = n
                 size.update(needed)
         if not size:
@@ -121,8 +112,7 @@ class Rooms:
         for region, n in capacity.items():
             numbers = [k for k, stay in enumerate(stays) if stay.storage.region is region]
             turns = region is MemoryRegion.sbuf and bool(numbers)
-            most = DOUBLE if plan.close else inf
-            for room, sharing in rooms(stays, numbers, n, most) if turns else [(n, numbers)]:
+            for room, sharing in rooms(stays, numbers, n) if turns else [(n, numbers)]:
                 self._open(room, sharing, stays)
 
     def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> list[Stay]:

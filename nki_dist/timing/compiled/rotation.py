@@ -2,29 +2,25 @@
 
 A line makes a tensor in every round of its loop. A compiler gives addresses before anything runs,
 so these tensors take turns at a number of buffers, and a round begins when the one that had its
-buffer is over. Every line has as many as are in use at once in the order written. What is left of
-SBUF goes round the lines, cheapest first, a round's worth each: in kernels of Beta 1 for as long as
-it lasts; after that, where a kernel says itself what it keeps, a second set at most, double
-buffers. Tensors that are written piece by piece take turns piece by piece.
+buffer is over. Every line has as many as are in use at once in the order written; what is left of
+SBUF goes round the lines, cheapest first, a round's worth each, for as long as it lasts. So two
+tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is. Tensors that are
+written piece by piece take turns piece by piece.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
 comes first has room first (`timing.room`).
 
-Follows: a matmul in blocks of 38 sizes, which waits on the device where two buffers don't cover a
-transfer's latency, whatever room is left (docs/accuracy.md, block sizes); measured kernels that
-double their tiles until loads and stores no longer overlap (kda/silu).
+Follows: measured kernels that double their tiles until loads and stores no longer overlap
+(docs/accuracy.md, kda/silu); address rotation of CompileConfig in AWS's pages of NKI 0.7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from nki_dist.program import Storage
 from nki_dist.timing.pieces import Span
-
-DOUBLE: Final = 2
 
 
 @dataclass
@@ -33,7 +29,7 @@ class Stay:
 
     Attributes:
         storage: the tensor.
-        span: the piece.
+        span: which of its bytes (`timing.pieces`).
         size: what it takes there.
         first, last: positions of its uses.
     """
@@ -47,17 +43,17 @@ class Stay:
 
 @dataclass
 class _Line:
-    """The stays of one line of the kernel, by number; `at_once`: bytes; `sets` of so many."""
+    """The stays of one line of the kernel, by number; `at_once`, `buffers`: bytes."""
 
     size: int
     stays: list[int] = field(default_factory=list)
     alive: int = 0
     at_once: int = 0
-    sets: int = 0
+    buffers: int = 0
 
 
 def rooms(
-    stays: Sequence[Stay], numbers: Sequence[int], capacity: int, most: float
+    stays: Sequence[Stay], numbers: Sequence[int], capacity: int
 ) -> list[tuple[int, list[int]]]:
     """Which stays share room, and how much.
 
@@ -65,7 +61,6 @@ def rooms(
         stays: all of a core, by number.
         numbers: those in the memory meant, in the order they begin.
         capacity: of that memory.
-        most: rounds of a line that have buffers.
     """
     lines = _lines(stays, numbers)
     left = capacity - sum(line.at_once for line in lines)
@@ -75,13 +70,13 @@ def rooms(
     while turn:
         again = []
         for line in turn:
-            line.sets += 1
-            more = line.sets < most and line.size * len(line.stays) > line.at_once * line.sets
+            line.buffers += line.at_once
+            more = line.size * len(line.stays) > line.buffers
             if more and line.at_once <= left:
                 left -= line.at_once
                 again.append(line)
         turn = again
-    return [(line.at_once * line.sets, line.stays) for line in lines]
+    return [(line.buffers, line.stays) for line in lines]
 
 
 def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
