@@ -3,8 +3,7 @@
 They have one queue, filled before anything runs: each stands where it can begin in the order the
 kernel is written, and waits there for its semaphores while those behind it wait, too. A store
 stands where its data is made, a load where the room that it fills is free, those of one place in
-the order in which they are needed. A load passes the last store that is written before it, so that
-loops load ahead, but none before that.
+the order in which they are needed.
 
 Not so in kernels of Beta 1, whose compiler decides when loads are made. Follows: attention and MLP
 kernels of nki-library; a matmul in 78 block sizes (docs/accuracy.md, block sizes).
@@ -41,8 +40,7 @@ def turns(
         for at in positions:
             opens[at] = max(opens.get(at, -1), rooms.opens[stay])
     found: dict[int, Turn] = {}
-    stored = passed = first = -1  # where the last store stands, and the one before it
-    now = None
+    first, now = -1, None
     for at in of:
         if graph.rounds[at] != now:  # rounds of a loop don't overlap in a queue
             now = graph.rounds[at]
@@ -50,10 +48,7 @@ def turns(
         reads, writes = graph.tensors[graph.executed[at].ordinal]
         begins = max(first, opens.get(at, -1), plan.after.get(at, -1), *graph.before(at), -1)
         need = at
-        if any(a.region.is_hbm for a in writes):
-            passed, stored = stored, max(stored, begins)
-        elif all(a.region.is_hbm for a in reads):
-            begins = max(begins, passed)
+        if all(a.region.is_hbm for a in reads) and all(a.region.on_chip for a in writes):
             need = min(users[at], default=at)
         found[at] = begins, need, at
     return found
