@@ -17,7 +17,7 @@ class Change:
         location: `file:line`.
         what: "zeroing dropped", "repetition dropped", "copy dropped", "broadcast by a product",
             "tiles merged", "tiles split", "spilled" or "reloaded".
-        count: how many instructions; of spills, how many tensors.
+        count: how many instructions; of spills, how many pieces of tensors.
         bytes: that move for it, or that needn't move.
     """
 
