@@ -367,7 +367,8 @@ class Events:
             heappush(self.heap, (done, _SAVE, at, core.number))
         if core.rooms.stays:
             for stay in core.rooms.over(at, end):
-                when = core.rooms.until[stay] + self.arch.semaphore_ns
+                told = self.arch.semaphore_ns if core.plan.close else 0.0
+                when = core.rooms.until[stay] + told
                 heappush(self.heap, (when, _OVER, stay, core.number))
 
     def _tell(

@@ -2,9 +2,10 @@
 
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
 run ahead. Here room is given in the order in which the kernel first touches its tensors, piece by
-piece (`timing.pieces`), and taken back when the last instruction that touches one is over, which
-whoever is next learns by a semaphore. In SBUF, the tensors of each line of the kernel have room of
-their own if that fits (`compiled.rotation`). Invariant: that can't deadlock
+piece (`timing.pieces`), and taken back when the last instruction that touches one is over; whoever
+is next learns that by a semaphore, but in kernels of Beta 1. In SBUF, the tensors of each line of
+the kernel have room of their own if that fits (`compiled.rotation`).
+Invariant: that can't deadlock
 where the kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`),
 because whatever comes earlier in that order has its room already. Where nothing else can go on all
 the same, the next one gets room that isn't there.
