@@ -68,6 +68,6 @@ class Live:
         with self._lock:
             walk = Walk(log, key, places, log.ended.get(step, step) + 1, _STEPS)
         what = f"{s.title}{list(index_in(s, int(places[0])))}"
-        return chain(walk.steps, self._made.steps, "", what, walk.complete) or (
+        return chain(walk.steps, self._made.steps, what, walk.complete) or (
             f"<p class=note>{len(walk.sources.all())} sources, and no instruction that wrote it</p>"
         )

@@ -95,10 +95,7 @@ def html(
 
 def _start(wrong: Wrong | None, made: Columns) -> int:
     """The step that is shown first."""
-    ways = [s for s in wrong.steps if s.location == wrong.line] if wrong else []
-    if wrong and wrong.steps:
-        return made.steps[min(s.step for s in ways or wrong.steps[:1])]
-    return 0
+    return made.steps[wrong.start.step] if wrong and wrong.start else 0
 
 
 def _fitted(
@@ -139,37 +136,51 @@ def _packs(film: Film) -> float:
 def _difference(wrong: Wrong | None, made: Columns) -> str:
     if wrong is None:
         return ""
-    told = chain(wrong.steps, made.steps, wrong.line, wrong.what, wrong.complete)
+    told = chain(wrong.steps, made.steps, wrong.what, wrong.complete, wrong)
     return values.difference(wrong, told)
 
 
 def chain(
-    steps: Sequence[Step], dense: Mapping[int, int], line: str, what: str, complete: bool = True
+    steps: Sequence[Step],
+    dense: Mapping[int, int],
+    what: str,
+    complete: bool = True,
+    wrong: Wrong | None = None,
 ) -> str:
     """Where an element came from, the result first: a picture of each tensor on the way, as HTML.
+    Steps of a line that are alike are one: those of ranks, and of rounds.
 
     Args:
         dense: steps of the page by their numbers.
-        line: that stands out, or "".
+        wrong: what was expected of it, and the line that stands out.
     """
     if not steps:
         return ""
-    rows = []
-    for s in steps[:_CHAIN]:
+    line, wanted = (wrong.line, f", expected {wrong.wanted}") if wrong else ("", "")
+    groups: dict[Any, list[str]] = {}
+    for s in steps:
         reads = [f"from {r if isinstance(r, Source) else f'{r.part} = {shown(r.values)}'}"
                  for r in s.reads[:_READS]] + ["..."] * (len(s.reads) > _READS)  # fmt: skip
         kind = " class=wrong" if s.location == line != "" else ""
-        rows.append(
+        alike = s.location, s.instruction, s.tensor, s.shape, s.dtype, s.count, *s.odd
+        groups.setdefault(alike, []).append(
             f"<li data-step={dense[s.step]} tabindex=0{kind}>{_place(s)}<div>"
             f"<b>{text.escaped(text.short(s.location or '?'))}</b> {text.escaped(s.instruction)} "
             f"wrote {text.escaped(s.part)} ({text.escaped(s.dtype)}): "
             f"<code>{text.escaped(shown(s.values))}</code>"
+            f"<b class=mark>{text.escaped('; '.join(s.odd))}</b>"
             f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
         )
-    note = text.rest(len(steps) - len(rows), " steps")
+    shown_of = list(groups.values())[:_CHAIN]
+    rows = [
+        one + f"<li><details><summary>{len(more)} more like it</summary><ol>{''.join(more)}</ol>"
+        "</details></li>" * bool(more)
+        for one, *more in shown_of
+    ]
+    note = text.rest(len(steps) - sum(map(len, shown_of)), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
-    title = text.escaped(f"Where {what} = {shown(steps[0].values[:1])} came from")
+    title = text.escaped(f"Where {what} = {shown(steps[0].values[:1])}{wanted} came from")
     return (
         f"<details open class=chain><summary>{title}, the last step first</summary>"
         f"<ol>{''.join(rows)}</ol>{note}</details>"

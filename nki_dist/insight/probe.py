@@ -17,18 +17,21 @@ other's values, 0, and the largest, if that shows nothing either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.dtypes import float32
 from nki_dist.errors import NkiError
 from nki_dist.insight.capture import Found
-from nki_dist.insight.regions import Region, bits_of, follow
+from nki_dist.insight.regions import Region, bits_of, follow, region
 from nki_dist.insight.replay import key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.indirect import lowered
+from nki_dist.program import Access, Storage
 from nki_dist.runtime.binding import BoundExchange, Segment
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
@@ -267,3 +270,31 @@ def calmed(bits: np.ndarray, operand: Input, changed: Input | None, test: Odd) -
 def not_finite(values: np.ndarray) -> np.ndarray:
     """Which elements are infinite or NaN."""
     return np.asarray(~np.isfinite(values))
+
+
+def not_held(found: Found, r: Region, elements: np.ndarray, values: np.ndarray) -> list[str]:
+    """What is said of a write whose type couldn't hold the values: it changed some by far more than
+    rounding. What they would be is found by writing them to a float32 tensor."""
+    i, spec = found.instruction, INSTRUCTIONS[found.instruction.opcode]
+    a, *more = spec.writes(i)
+    name = next((name for name, value in i.args.items() if value is a), "")
+    if more or not name or spec.synchronises or "r" in spec.roles[name].mode or a.dynamic:
+        return []
+    if a.dtype is float32 or a.dtype.is_mx or a.dtype.itemsize != a.storage.dtype.itemsize:
+        return []
+    s = Storage(len(found.program.storages), a.region, a.storage.shape, float32)
+    wide = Access(s, a.offset, a.shape, a.strides, float32)
+    to = region(found.slot, wide)
+    changed = replace(found, instruction=i.with_args({**i.args, name: wide}), writes=[to])
+    changed.bits = {**found.bits, id(to): np.zeros(to.shape, np.uint32)}
+    probe = Probe([changed])
+    if not probe.run():
+        return []
+    got, exact = values.astype(np.float64), probe.values(0, elements).astype(np.float64)
+    with np.errstate(all="ignore"):
+        off = np.isfinite(exact) & ~(np.abs(got - exact) <= 0.25 * np.abs(exact))
+        off &= a.dtype.is_float | ~(np.abs(got - exact) <= 1)
+    if not off.any():
+        return []
+    most = int(np.argmax(np.where(off, np.abs(exact), -1)))
+    return [f"{exact[most]:.6g} became {got[most]:.6g} in {a.dtype}"]

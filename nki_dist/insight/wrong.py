@@ -1,31 +1,36 @@
 """How a launch differs from what was expected, as a page shows it: facts, no guesses.
 
 A line is called the first wrong one where there is evidence: all elements that were looked at and
-are off came through it, and no right one did. Which are looked at is a choice: the one that is off
-most, the first and the last, and right ones in rows, or columns, that are right altogether. A line
-that made the first number that isn't finite, or read what nobody had written, is told as that: the
-mistake may be another line's.
+are off came through it, and no right one did. Where right ones did in other rounds of it, that is
+told. Which are looked at is a choice: the one that is off most, the first and the last, and right
+ones where others around them are right, too: the nearest to the one that is off most, the first and
+the last. A line that made the first number that isn't finite, read what nobody had written, or did
+something odd (`Step.odd`), is told as that: the mistake may be another line's.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.insight.differences import facts
+from nki_dist.insight.differences import facts, in_words
 from nki_dist.insight.expected import Checked, first_off, only_rounding, rounding_of, trusted
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
-from nki_dist.insight.regions import Region
 from nki_dist.insight.steps import Step, index_in
+from nki_dist.insight.unused import Mattering, overwritten, unused
+from nki_dist.program import instructions
+from nki_dist.program.walk import operands
 from nki_dist.report import text
 
-_LOOKED_AT: Final = 2, 3  # wrong and right elements whose ways are compared
-_LIMIT: Final = 400  # steps of each
+_LIMIT: Final = 400  # steps of each way
+_NEAR: Final = 5  # rows and columns of the block around an element
+_MOST: Final = 0.9  # of what is around a right element: more that is off makes it chance
+_LINES: Final = 8  # that are told of in a sentence
 
 
 @dataclass
@@ -35,9 +40,12 @@ class Wrong:
     Attributes:
         checked: the tensor, or what a line wrote; None if all is as expected.
         line: that stands out, or ""; why: for which reason; first: it is the first wrong one.
-        others: lines that all that are off came through, and not all right ones.
-        steps: of the way of an element that is off, from the result back.
-        ways: elements with their numbers, whether they are right, and what they were made of.
+        others: more lines to look at.
+        allocated: by line, the tensors that it allocates and that the lines to look at use.
+        steps: of the way of an element that is off, from the result back; start: the one to open.
+        what: the element; wanted: what was expected of it.
+        ways: elements with their numbers, whether they are right, and what they were made of, by
+            argument; the first is the one whose way is told.
     """
 
     name: str
@@ -47,9 +55,12 @@ class Wrong:
     why: str = ""
     first: bool = False
     others: list[str] = field(default_factory=list)
+    allocated: dict[str, list[str]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    ways: list[tuple[str, bool, list[str]]] = field(default_factory=list)
+    start: Step | None = None
+    ways: list[tuple[str, bool, dict[str, str]]] = field(default_factory=list)
     what: str = ""
+    wanted: str = ""
     complete: bool = True
 
 
@@ -64,91 +75,189 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     shape = c.region.shape
     got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
     made.said += facts(got, wanted, off_here, rounding_of(log.launched))
-    worst = c.worst()
-    known = trusted(found)
-    walk = _walk(log, c.region, worst, c.departs + 1, known)
+    worst, right = c.worst(), _surely_right(c)
+    off = np.flatnonzero(c.wrong)
+    bad = {n: _walk(log, c, n) for n in dict.fromkeys([worst, *off[[0, -1]].tolist()])}
+    near = sum(abs(a - b) for a, b in zip(*(np.unravel_index(n, shape) for n in (right, worst))))
+    some = right[[int(np.argmin(near)), 0, -1]].tolist() if right.size else []
+    good = {n: _walk(log, c, n) for n in dict.fromkeys(some)}
+    # What is as expected ends the way of this one: there may be more than outputs to compare with.
+    walk = _walk(log, c, worst, trusted(found)) if len(found) > 1 else bad[worst]
     made.steps, made.complete = walk.steps, walk.complete
-    made.what = f"{_element(c, worst)} of rank {rank}"
-    bad = _ways(log, c, np.flatnonzero(c.wrong), _LOOKED_AT[0])
-    good = _ways(log, c, _surely_right(c), _LOOKED_AT[1])
+    of_rank = f" of rank {rank}" if log.launched.slots[0].ranks > 1 else ""
+    index = index_in(c.region.storage, int(c.region.places[worst]))
+    made.what = f"{c.region.storage.title}{list(index)}{of_rank}"
+    made.wanted = f"{c.wanted[worst]:.6g}"
     made.ways = [
-        (f"{_element(c, n)}: {c.got[n]:.6g}, expected {c.wanted[n]:.6g}", right, _made_of(way))
-        for right, some in ((False, bad), (True, good))
-        for n, way in some.items()
+        (_element(c, n), is_right, _made_of(way))
+        for is_right, ways in ((False, bad), (True, good))
+        for n, way in ways.items()
     ]
-    lines = _only_wrong([walk, *bad.values()], [*good.values()])
+    overwritten(log, mattering := Mattering(log), walk.steps)
+    odd = {f"{text.short(s.location or '?')} {fact}": s for s in walk.steps for fact in s.odd}
+    lines = _told_apart(log, [walk, *bad.values()], [*good.values()])
+    only = [line for line, (n, *_) in lines.items() if not n]
+    lines = {line: told for line, told in lines.items() if told[0] < len(good) or not only}
+    made.said += [*odd][:_LINES] + unused(log, mattering, rank)
+    made.said += _in_words(lines, len(bad), len(good))
     suspect, why = first_to_look_at(walk.steps)
-    odd = suspect is not None and ("finite" in why or "nobody" in why)
-    only, made.others = [line for line, n in lines.items() if not n], list(lines)
-    made.said += [
-        f"all of {len(bad)} that are off came through {text.short(line)}, and {n} of "
-        f"{len(good)} right ones"
-        for line, n in lines.items()
-    ]
+    if suspect is not None and not ("finite" in why or "nobody" in why):
+        why, odd_steps = "", [*odd.values()]
+        if odd:
+            suspect, why = odd_steps[-1], [*odd][-1].partition(" ")[2]
+    made.others = list(dict.fromkeys([*lines, *(s.location or "" for s in odd.values())]))
     if only:
         made.line, made.first = only[0], True
         made.why = "is the first line that elements that are off came through, and right ones not"
-    elif suspect is not None and odd:
+    elif suspect is not None and why:
         made.line = suspect.location or ""
         made.why = f"stands out: {why}. The mistake is there or before it."
+    elif not right.size:
+        nearly = "Every" if c.wrong.all() else "Nearly every"
+        made.why = f"{nearly} element is off, and came through the lines below"
+    elif any(rounds for *_, rounds in lines.values()):
+        made.why = "Lines made what is off and what is right in different rounds"
+    elif lines:
+        made.why = "No line has only elements that are off"
     else:
-        made.why = (
-            "No line has only elements that are off"
-            if not c.wrong.all()
-            else "Every element is off, and came through the lines below"
-        ) + ": compare what each of them made with what it should."
+        made.why = "Right elements came through all lines that those that are off came through"
+    if not made.line:
+        made.why += ": compare what each of them made with what it should."
+    of_line = [s for s in walk.steps if s.location == made.line]
+    made.start = min(of_line, key=lambda s: s.step) if of_line else suspect
+    made.allocated = _allocated(log, [made.line] if made.line else made.others)
     return made
 
 
-def _walk(log: Log, r: Region, element: int, before: int, known: Any = None) -> Walk:
-    return Walk(log, r.key, r.bytes_of(np.asarray([element])), before, _LIMIT, known)
+def _walk(log: Log, c: Checked, element: int, known: Any = None) -> Walk:
+    places = c.region.bytes_of(np.asarray([element]))
+    return Walk(log, c.region.key, places, int(c.ends[element]) + 1, _LIMIT, known, odd=True)
 
 
 def _element(c: Checked, number: int) -> str:
     index = index_in(c.region.storage, int(c.region.places[number]))
-    return f"{c.region.storage.title}{list(index)}"
+    numbers = f"{c.got[number]:.6g}, expected {c.wanted[number]:.6g}"
+    return f"{c.region.storage.title}{list(index)} = {numbers}"
 
 
-def _made_of(way: Walk) -> list[str]:
-    """Which elements of arguments, and what else that nothing in the launch wrote."""
-    several = len({s.rank for s in way.sources.all()}) > 1
-    found = [
-        ("" if s.kind == "argument" else f"{s.kind} ")
-        + s.part
-        + (f" of rank {s.rank}" if several else "")
-        for s in way.sources.all()
-    ]
-    return found + ([] if way.complete else ["..."])
+def _made_of(way: Walk) -> dict[str, str]:
+    """Which elements of arguments, and what else that nothing in the launch wrote, by name; ranks
+    that give the same are one."""
+    sources, ranks = way.sources.all(), defaultdict[tuple[str, str], list[int]](list)
+    for s in sources:
+        kind = "" if s.kind == "argument" else f"{s.kind} "
+        ranks[kind + s.name, s.part].append(s.rank)
+    several, found = len({s.rank for s in sources}) > 1, defaultdict[str, list[str]](list)
+    for (name, part), who in ranks.items():
+        of = f" of {in_words(np.unique(who), None, 'rank')}" if several else ""
+        found[name].append(part + of)
+    found.update({} if way.complete else {"...": ["..."]})
+    return {name: "; ".join(parts) for name, parts in found.items()}
 
 
-def _ways(log: Log, c: Checked, some: np.ndarray, count: int) -> dict[int, Walk]:
-    if not some.size:
-        return {}
-    chosen = np.unique(some[np.linspace(0, some.size - 1, count).astype(int)]).tolist()
-    return {n: _walk(log, c.region, n, int(c.ends[n]) + 1) for n in chosen}
-
-
-def _only_wrong(bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str, int]:
-    """Lines that all elements that are off came through, and not all right ones, in order, with how
-    many right ones did."""
+def _told_apart(log: Log, bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str, Any]:
+    """Lines that all elements that are off came through, and not all right ones, at least not in
+    the same rounds: how many right ones came through the line, how many in the same rounds, and
+    which rounds those that are off and right ones came through where no right one did."""
     if not good or not all(way.complete for way in (*bad, *good)):
         return {}
-    lines = set.intersection(*({s.location for s in way.steps} for way in bad))
-    right = Counter(line for way in good for line in {s.location for s in way.steps})
-    ordered = [s.location for s in sorted(bad[0].steps, key=lambda s: s.step) if s.location]
-    return {line: right[line] for line in ordered if line in lines and right[line] < len(good)}
+    passed = [defaultdict[str, set[int]](set) for _ in (*bad, *good)]
+    for lines, way in zip(passed, (*bad, *good)):
+        for s in way.steps:
+            lines[s.location or "?"].add(s.step)
+    off, right = passed[: len(bad)], passed[len(bad) :]
+    found: dict[str, Any] = {}
+    for line in sorted(off[0], key=lambda line: min(off[0][line])):
+        through, theirs = [s[line] for s in off], [s[line] for s in right if s[line]]
+        same = sum(any(steps <= known for steps in through) for known in theirs)
+        if all(through) and same < len(good):
+            other = set[int]().union(*theirs)
+            both = set.union(*through) - other, other
+            apart = not same and all(both)
+            rounds = tuple(_rounds(log, steps) for steps in both) if apart else None
+            found[line] = len(theirs), same, rounds
+    return found
+
+
+def _rounds(log: Log, steps: set[int]) -> str:
+    """Which rounds of their line some steps are, on each core."""
+    by_core = defaultdict[tuple[int, int], list[int]](list)
+    for step in sorted(steps):
+        i, core = log.at(step), log.cores[step]
+        same = [
+            n
+            for n, other in enumerate(log.instructions)
+            if other is not None
+            and log.cores[n] == core
+            and (other.location, other.opcode) == (i.location, i.opcode)
+        ]
+        by_core[core, len(same)].append(same.index(step) + 1)
+    alike = defaultdict[str, list[int]](list)
+    for (core, count), numbers in by_core.items():
+        alike[f"{in_words(np.unique(numbers), None, 'round')} of {count}"].append(core)
+    if len(alike) == 1:
+        return next(iter(alike))
+    return " and ".join(
+        f"{rounds} on {' and '.join(log.launched.slots[core].title for core in cores)}"
+        for rounds, cores in alike.items()
+    )
+
+
+def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
+    """What `_told_apart` found, lines that are alike in one sentence, those that tell most first."""
+    alike = defaultdict[Any, list[str]](list)
+    for line, found in lines.items():
+        alike[found].append(text.short(line))
+    for (n, same, rounds), names in sorted(alike.items(), key=lambda item: item[0][:2]):
+        which = ", ".join(names[:_LINES]) + ", ..." * (len(names) > _LINES)
+        if rounds:
+            off, right = rounds
+            yield f"what is off came through {off} of {which}; what is right through {right}"
+        else:
+            yield (
+                f"all of {bad} that are off came through {which}, and {n} of {good} right ones"
+                + f", {same} in the same rounds" * (same < n)
+            )
+
+
+def _allocated(log: Log, lines: Sequence[str]) -> dict[str, list[str]]:
+    """By line, the tensors that some lines use and that are allocated there."""
+    found: dict[str, list[str]] = {}
+    for core in range(len(log.launched.slots)):
+        program = log.launched.program(core)
+        for i in instructions(program.body):
+            if program.where(i.location) in lines:
+                for _, a in operands(i.args):
+                    s = a.storage
+                    where = program.where(s.location) if s.role in ("local", "shared") else None
+                    if where and where not in lines and s.label not in found.setdefault(where, []):
+                        found[where].append(s.label)
+    return found
 
 
 def _surely_right(c: Checked) -> np.ndarray:
-    """Elements that are right, in rows or columns that are: small numbers may seem so."""
+    """Elements that are right where others are: in a row, a column or a block without any that is
+    off, or at least in all three with some that are right, too. Small numbers may seem right, and
+    where nearly all are off some numbers are right by chance: neither counts."""
     shape = c.region.shape
-    wrong = c.wrong.reshape((-1, shape[-1]) if len(shape) > 1 else (1, -1))
-    right = (~c.wrong & (c.ends >= 0)).reshape(wrong.shape)
-    for axis in (1, 0):
-        whole = right & ~wrong.any(axis, keepdims=True)
-        if whole.any():
-            right = whole
-            break
-    usual = np.abs(c.wanted[np.isfinite(c.wanted)])
+    flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
+    wrong, wanted = c.wrong.reshape(flat), np.abs(c.wanted).reshape(flat)
+    usual = wanted[np.isfinite(wanted)]
     least = 0.1 * usual.mean() if usual.size else np.inf
-    return np.flatnonzero(right.reshape(-1) & (np.abs(c.wanted) > least))
+    right = ~wrong & (c.ends >= 0).reshape(flat) & (wanted > least)
+    shares = []
+    for axes in (1, 0, None):
+        off, all_ = (_around(a.astype(np.int32), axes) for a in (wrong, wrong | right))
+        if axes is None or wrong.shape[axes] > 1:
+            shares.append(np.where(all_ > 2, off / np.maximum(all_, 1), _MOST))
+    whole = right & (np.min(np.broadcast_arrays(*shares), axis=0) == 0)
+    partly = right & (np.max(np.broadcast_arrays(*shares), axis=0) <= _MOST)
+    return np.flatnonzero(whole if whole.any() else partly)
+
+
+def _around(counts: np.ndarray, axis: int | None) -> np.ndarray:
+    """Sums along rows or columns, or of the block around each element."""
+    if axis is not None:
+        return np.asarray(counts.sum(axis, keepdims=True))
+    padded = np.pad(counts, _NEAR // 2)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, (_NEAR, _NEAR)).sum((2, 3)))
