@@ -157,13 +157,14 @@ def chain(
     if not steps:
         return ""
     line, wanted = (wrong.line, f", expected {wrong.wanted}") if wrong else ("", "")
+    ranks = {one.rank for s in steps for one in (s, *s.reads)}
     groups: dict[Any, list[str]] = {}
     for s in steps:
-        reads = [f"from {r if isinstance(r, Source) else f'{r.part} = {shown(r.values)}'}"
-                 for r in s.reads[:_READS]] + ["..."] * (len(s.reads) > _READS)  # fmt: skip
+        reads = [f"from {_read(r, len(ranks) > 1)}" for r in s.reads[:_READS]]
+        reads += ["..."] * (len(s.reads) > _READS)
         kind = " class=wrong" if s.location == line != "" else ""
-        alike = s.location, s.instruction, s.tensor, s.shape, s.dtype, s.count, *s.odd
-        groups.setdefault(alike, []).append(
+        kind_of = s.location, s.instruction, s.tensor, s.shape, s.dtype, s.count, *s.odd
+        groups.setdefault(kind_of, []).append(
             f"<li data-step={dense[s.step]} tabindex=0{kind}>{_place(s)}<div>"
             f"<b>{text.escaped(text.short(s.location or '?'))}</b> {text.escaped(s.instruction)} "
             f"wrote {text.escaped(s.part)} ({text.escaped(s.dtype)}): "
@@ -171,13 +172,9 @@ def chain(
             f"<b class=mark>{text.escaped('; '.join(s.odd))}</b>"
             f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
         )
-    shown_of = list(groups.values())[:_CHAIN]
-    rows = [
-        one + f"<li><details><summary>{len(more)} more like it</summary><ol>{''.join(more)}</ol>"
-        "</details></li>" * bool(more)
-        for one, *more in shown_of
-    ]
-    note = text.rest(len(steps) - sum(map(len, shown_of)), " steps")
+    alike = list(groups.values())[:_CHAIN]
+    rows = [one + text.folded(len(more), f"<ol>{''.join(more)}</ol>") for one, *more in alike]
+    note = text.rest(len(steps) - sum(map(len, alike)), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
     title = text.escaped(f"Where {what} = {shown(steps[0].values[:1])}{wanted} came from")
@@ -185,6 +182,12 @@ def chain(
         f"<details open class=chain><summary>{title}, the last step first</summary>"
         f"<ol>{''.join(rows)}</ol>{note}</details>"
     )
+
+
+def _read(r: Step | Source, several: bool) -> str:
+    kind = f"{r.kind} " if isinstance(r, Source) else ""
+    of = f" of rank {r.rank}" * (several and bool(kind))
+    return f"{kind}{r.part}{of}" + (f" = {shown(r.values)}" if r.values.size else "")
 
 
 def _place(s: Step) -> str:
@@ -212,5 +215,5 @@ def _compared(wrong: Wrong | None) -> tuple[list[Picture], dict[str, Any]]:
     c, shape = wrong.checked, wrong.checked.region.shape
     flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
     made = [np.reshape(a, flat) for a in (c.wanted, c.got, c.wrong.astype(np.uint8))]
-    told = {"shape": list(made[0].shape), "tensor": c.region.storage.title, "whole": list(shape)}
+    told = {"shape": list(made[0].shape), "tensor": c.region.storage.title}
     return [Picture(a.astype(np.float32), True) for a in made], told

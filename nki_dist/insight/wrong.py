@@ -41,7 +41,7 @@ class Wrong:
         checked: the tensor, or what a line wrote; None if all is as expected.
         line: that stands out, or ""; why: for which reason; first: it is the first wrong one.
         others: more lines to look at.
-        allocated: by line, the tensors that it allocates and that the lines to look at use.
+        allocated: by line, the tensors that it allocates and lines that stand out use.
         steps: of the way of an element that is off, from the result back; start: the one to open.
         what: the element; wanted: what was expected of it.
         ways: elements with their numbers, whether they are right, and what they were made of, by
@@ -55,7 +55,7 @@ class Wrong:
     why: str = ""
     first: bool = False
     others: list[str] = field(default_factory=list)
-    allocated: dict[str, list[str]] = field(default_factory=dict)
+    allocated: dict[str, dict[str, None]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     start: Step | None = None
     ways: list[tuple[str, bool, dict[str, str]]] = field(default_factory=list)
@@ -97,35 +97,38 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     odd = {f"{text.short(s.location or '?')} {fact}": s for s in walk.steps for fact in s.odd}
     lines = _told_apart(log, [walk, *bad.values()], [*good.values()])
     only = [line for line, (n, *_) in lines.items() if not n]
-    lines = {line: told for line, told in lines.items() if told[0] < len(good) or not only}
-    made.said += [*odd][:_LINES] + unused(log, mattering, rank)
-    made.said += _in_words(lines, len(bad), len(good))
     suspect, why = first_to_look_at(walk.steps)
-    if suspect is not None and not ("finite" in why or "nobody" in why):
-        why, odd_steps = "", [*odd.values()]
-        if odd:
-            suspect, why = odd_steps[-1], [*odd][-1].partition(" ")[2]
-    made.others = list(dict.fromkeys([*lines, *(s.location or "" for s in odd.values())]))
+    if "finite" in why or "nobody" in why:
+        why += ". The mistake is there or before it"
+    elif odd:
+        suspect, why = [*odd.values()][-1], [*odd][-1].partition(" ")[2]
+    else:
+        why = ""
     if only:
         made.line, made.first = only[0], True
         made.why = "is the first line that elements that are off came through, and right ones not"
+        lines = {line: told for line, told in lines.items() if told[0] < len(good)}
     elif suspect is not None and why:
-        made.line = suspect.location or ""
-        made.why = f"stands out: {why}. The mistake is there or before it."
-    elif not right.size:
-        nearly = "Every" if c.wrong.all() else "Nearly every"
-        made.why = f"{nearly} element is off, and came through the lines below"
-    elif any(rounds for *_, rounds in lines.values()):
-        made.why = "Lines made what is off and what is right in different rounds"
-    elif lines:
-        made.why = "No line has only elements that are off"
+        made.line, made.why = suspect.location or "", f"stands out: {why}."
+        lines = {line: told for line, told in lines.items() if line == made.line}
     else:
-        made.why = "Right elements came through all lines that those that are off came through"
-    if not made.line:
+        if not right.size:
+            made.why = "Nearly every" if not c.wrong.all() else "Every"
+            made.why += " element is off, and came through the lines below"
+        elif any(rounds for *_, rounds in lines.values()):
+            made.why = "Lines made what is off and what is right in different rounds"
+        elif lines:
+            made.why = "No line has only elements that are off"
+        else:
+            made.why = "Right elements came through all lines that those that are off came through"
         made.why += ": compare what each of them made with what it should."
-    of_line = [s for s in walk.steps if s.location == made.line]
-    made.start = min(of_line, key=lambda s: s.step) if of_line else suspect
-    made.allocated = _allocated(log, [made.line] if made.line else made.others)
+    made.said += [*odd][:_LINES] + unused(log, mattering, rank)
+    made.said += _in_words(lines, len(bad), len(good))
+    first = (s for s in walk.steps if made.first and s.location == made.line)
+    made.start = min(first, key=lambda s: s.step, default=suspect)
+    odd_lines = [s.location or "" for s in odd.values()]
+    made.others = list(dict.fromkeys([*lines, *odd_lines]))
+    made.allocated = _allocated(log, [made.line, *odd_lines])
     return made
 
 
@@ -204,7 +207,7 @@ def _rounds(log: Log, steps: set[int]) -> str:
 
 
 def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
-    """What `_told_apart` found, lines that are alike in one sentence, those that tell most first."""
+    """What `_told_apart` found, lines that are alike together, those that tell most first."""
     alike = defaultdict[Any, list[str]](list)
     for line, found in lines.items():
         alike[found].append(text.short(line))
@@ -220,9 +223,9 @@ def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
             )
 
 
-def _allocated(log: Log, lines: Sequence[str]) -> dict[str, list[str]]:
+def _allocated(log: Log, lines: Sequence[str]) -> dict[str, dict[str, None]]:
     """By line, the tensors that some lines use and that are allocated there."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for core in range(len(log.launched.slots)):
         program = log.launched.program(core)
         for i in instructions(program.body):
@@ -230,8 +233,8 @@ def _allocated(log: Log, lines: Sequence[str]) -> dict[str, list[str]]:
                 for _, a in operands(i.args):
                     s = a.storage
                     where = program.where(s.location) if s.role in ("local", "shared") else None
-                    if where and where not in lines and s.label not in found.setdefault(where, []):
-                        found[where].append(s.label)
+                    if where and where not in lines:
+                        found.setdefault(where, {})[f"{s.title}: {s.dtype}"] = None
     return found
 
 

@@ -43,7 +43,7 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
         if count is None and where in allocated:
             used = " class=suspect"
         times = "" if count is None else f"{int(count):,}×"
-        made = "".join(f"<i>{text.escaped(one)}</i>" for one in allocated.get(where, ())[:3])
+        made = "".join(f"<i>{text.escaped(one)}</i>" for one in allocated.get(where, ()))
         indent = len(line) - len(line.lstrip())
         return (
             f"<tr{used}><td class=n>{times}</td><td class=no>{number}</td>"
@@ -88,8 +88,7 @@ def difference(wrong: Any, chain: str) -> str:
         ways.remove(right)
         ways.insert(1, right)
     made = _made_of(ways[:2]) if ways else ""
-    if ways[2:]:
-        made += f"<details><summary>{len(ways) - 2} more</summary>{_made_of(ways[2:])}</details>"
+    made += text.folded(len(ways) - 2, _made_of(ways[2:]))
     items = "".join(f"<li>{text.escaped(s)}</li>" for s in wrong.said)
     line = f"<p class=verdict>{text.escaped(wrong.why)}</p>"
     if wrong.line:
