@@ -81,7 +81,7 @@ def css(driver, selector):
 
 def test_lines_of_the_source_are_readable_whole(window):
     hidden = """
-      const [box] = document.querySelectorAll(".left .code"), cells = [...box.querySelectorAll("td")];
+      const box = document.querySelector(".left .code"), cells = [...box.querySelectorAll("td")];
       return [cells.filter((c) => c.scrollWidth > c.clientWidth).length, cells.length,
         box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight];
     """
