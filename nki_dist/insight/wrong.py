@@ -11,8 +11,9 @@ something odd (`Step.odd`), is told as that: the mistake may be another line's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,14 +23,14 @@ from nki_dist.insight.expected import Checked, first_off, only_rounding, roundin
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.steps import Step, index_in
-from nki_dist.insight.unused import Mattering, overwritten, unused
+from nki_dist.insight.unused import unused
 from nki_dist.program import instructions
 from nki_dist.program.walk import operands
 from nki_dist.report import text
 
 _LIMIT: Final = 400  # steps of each way
 _NEAR: Final = 5  # rows and columns of the block around an element
-_MOST: Final = 0.9  # of what is around a right element: more that is off makes it chance
+_MOST: Final = 0.75  # of what is around a right element: more that is off makes it chance
 _LINES: Final = 8  # that are told of in a sentence
 
 
@@ -93,7 +94,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         for is_right, ways in ((False, bad), (True, good))
         for n, way in ways.items()
     ]
-    overwritten(log, mattering := Mattering(log), walk.steps)
+    parts = list(unused(log, rank, walk.steps))
     odd = {f"{text.short(s.location or '?')} {fact}": s for s in walk.steps for fact in s.odd}
     lines = _told_apart(log, [walk, *bad.values()], [*good.values()])
     only = [line for line, (n, *_) in lines.items() if not n]
@@ -112,18 +113,14 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         made.line, made.why = suspect.location or "", f"stands out: {why}."
         lines = {line: told for line, told in lines.items() if line == made.line}
     else:
+        made.why = "No line has only elements that are off"
         if not right.size:
-            made.why = "Nearly every" if not c.wrong.all() else "Every"
-            made.why += " element is off, and came through the lines below"
+            made.why = "Every element is off" if c.wrong.all() else "Hardly any element is right"
+            made.why += ", and what is off came through the lines below"
         elif any(rounds for *_, rounds in lines.values()):
             made.why = "Lines made what is off and what is right in different rounds"
-        elif lines:
-            made.why = "No line has only elements that are off"
-        else:
-            made.why = "Right elements came through all lines that those that are off came through"
         made.why += ": compare what each of them made with what it should."
-    made.said += [*odd][:_LINES] + unused(log, mattering, rank)
-    made.said += _in_words(lines, len(bad), len(good))
+    made.said += [*[*odd][:_LINES], *parts, *_in_words(lines, len(bad), len(good))]
     first = (s for s in walk.steps if made.first and s.location == made.line)
     made.start = min(first, key=lambda s: s.step, default=suspect)
     odd_lines = [s.location or "" for s in odd.values()]
@@ -184,26 +181,22 @@ def _told_apart(log: Log, bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str
 
 def _rounds(log: Log, steps: set[int]) -> str:
     """Which rounds of their line some steps are, on each core."""
-    by_core = defaultdict[tuple[int, int], list[int]](list)
-    for step in sorted(steps):
-        i, core = log.at(step), log.cores[step]
+    alike = defaultdict[str, list[str]](list)
+    for core in sorted({log.cores[step] for step in steps}):
+        mine = sorted(step for step in steps if log.cores[step] == core)
+        kind = log.at(mine[0]).location, log.at(mine[0]).opcode
         same = [
             n
-            for n, other in enumerate(log.instructions)
-            if other is not None
-            and log.cores[n] == core
-            and (other.location, other.opcode) == (i.location, i.opcode)
+            for n, i in enumerate(log.instructions)
+            if i is not None and log.cores[n] == core and (i.location, i.opcode) == kind
         ]
-        by_core[core, len(same)].append(same.index(step) + 1)
-    alike = defaultdict[str, list[int]](list)
-    for (core, count), numbers in by_core.items():
-        alike[f"{in_words(np.unique(numbers), None, 'round')} of {count}"].append(core)
+        rounds = np.searchsorted(same, [n for n in mine if n in same]) + 1
+        alike[f"{in_words(rounds, None, 'round')} of {len(same)}"].append(
+            log.launched.slots[core].title
+        )
     if len(alike) == 1:
         return next(iter(alike))
-    return " and ".join(
-        f"{rounds} on {' and '.join(log.launched.slots[core].title for core in cores)}"
-        for rounds, cores in alike.items()
-    )
+    return " and ".join(f"{rounds} on {' and '.join(on)}" for rounds, on in alike.items())
 
 
 def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
@@ -239,28 +232,27 @@ def _allocated(log: Log, lines: Sequence[str]) -> dict[str, dict[str, None]]:
 
 
 def _surely_right(c: Checked) -> np.ndarray:
-    """Elements that are right where others are: in a row, a column or a block without any that is
-    off, or at least in all three with some that are right, too. Small numbers may seem right, and
-    where nearly all are off some numbers are right by chance: neither counts."""
+    """Elements that are right where others are: those in the rows, columns or blocks of which least
+    is off. Small numbers may seem right, and where nearly all are off some numbers are right by
+    chance: neither counts."""
     shape = c.region.shape
     flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
     wrong, wanted = c.wrong.reshape(flat), np.abs(c.wanted).reshape(flat)
     usual = wanted[np.isfinite(wanted)]
     least = 0.1 * usual.mean() if usual.size else np.inf
     right = ~wrong & (c.ends >= 0).reshape(flat) & (wanted > least)
-    shares = []
-    for axes in (1, 0, None):
-        off, all_ = (_around(a.astype(np.int32), axes) for a in (wrong, wrong | right))
-        if axes is None or wrong.shape[axes] > 1:
-            shares.append(np.where(all_ > 2, off / np.maximum(all_, 1), _MOST))
-    whole = right & (np.min(np.broadcast_arrays(*shares), axis=0) == 0)
-    partly = right & (np.max(np.broadcast_arrays(*shares), axis=0) <= _MOST)
-    return np.flatnonzero(whole if whole.any() else partly)
+
+    def share(sums: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        off, both = (sums(a.astype(np.int32)) for a in (wrong, wrong | right))
+        return np.where(both > 4, off / np.maximum(both, 1), 1)
+
+    least_off = share(_of_block)
+    for axis in (0, 1):
+        least_off = np.minimum(least_off, share(partial(np.sum, axis=axis, keepdims=True)))
+    best = least_off[right].min(initial=_MOST)
+    return np.flatnonzero(right & (least_off <= best))
 
 
-def _around(counts: np.ndarray, axis: int | None) -> np.ndarray:
-    """Sums along rows or columns, or of the block around each element."""
-    if axis is not None:
-        return np.asarray(counts.sum(axis, keepdims=True))
-    padded = np.pad(counts, _NEAR // 2)
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, (_NEAR, _NEAR)).sum((2, 3)))
+def _of_block(counts: np.ndarray) -> np.ndarray:
+    padded, block = np.pad(counts, _NEAR // 2), (_NEAR, _NEAR)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, block).sum((2, 3)))
