@@ -90,7 +90,7 @@ class Probe:
     def __init__(self, found: Sequence[Found]) -> None:
         self.found = list(found)
         self._memory: dict[Any, np.ndarray] = {}
-        self._kits: list[Kit] = []
+        self.kits: list[Kit] = []
         self._executors = [self._executor(f) for f in self.found]
         self.inputs = self._inputs()
         self.outputs = [(n, r) for n, f in enumerate(self.found) for r in f.writes]
@@ -106,7 +106,7 @@ class Probe:
 
         kit = Kit(buffer, core, arch.get(f.program.platform))
         kit.masks = {number: mask.copy() for number, mask in f.masks.items()}
-        self._kits.append(kit)
+        self.kits.append(kit)
         spec = INSTRUCTIONS[i.opcode]
         kit.begin(waits=spec.synchronises)
         step: Segment | BoundExchange
@@ -143,7 +143,7 @@ class Probe:
         """
         scheduler = Scheduler()
         try:
-            for f, kit, executor in zip(self.found, self._kits, self._executors):
+            for f, kit, executor in zip(self.found, self.kits, self._executors):
                 scheduler.add(executor)
                 follow(kit.state, f.state)
                 for number, mask in f.masks.items():
@@ -153,8 +153,8 @@ class Probe:
                 if calm is not None:
                     held = calmed(held, operand, changed, calm)
                 for (n, r, _), part in zip(operand.members, held):
-                    r.put(self._kits[n], part)
-            for f, kit in zip(self.found, self._kits):
+                    r.put(self.kits[n], part)
+            for f, kit in zip(self.found, self.kits):
                 for r in f.fixed:
                     r.put(kit, f.bits[id(r)])
             with np.errstate(all="ignore"):
@@ -174,13 +174,13 @@ class Probe:
         parts = []
         for number, elements in wanted:
             n, r = self.outputs[number]
-            parts.append(r.get(self._kits[n]).reshape(-1)[elements].astype(np.uint32))
+            parts.append(r.get(self.kits[n]).reshape(-1)[elements].astype(np.uint32))
         return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
     def values(self, number: int, elements: np.ndarray) -> np.ndarray:
         """Elements of an output after a run, as numbers."""
         n, r = self.outputs[number]
-        return np.asarray(r.values(r.get(self._kits[n])).reshape(-1)[elements])
+        return np.asarray(r.values(r.get(self.kits[n])).reshape(-1)[elements])
 
     # ---- influence ------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     else:
         made.why = "No line has only elements that are off"
         if not right.size:
-            made.why = "Every element is off" if c.wrong.all() else "Hardly any element is right"
+            made.why = "Every element is off" if c.wrong.all() else "No element is surely right"
             made.why += ", and what is off came through the lines below"
         elif any(rounds for *_, rounds in lines.values()):
             made.why = "Lines made what is off and what is right in different rounds"

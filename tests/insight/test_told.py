@@ -78,7 +78,7 @@ def test_elements_that_are_right_by_chance_veto_nothing():
     want.flat[by_chance] = 2 * x.flat[by_chance]
     made = told(nki.record(factors)(x), want)
     assert not any(right for _, right, _ in made.ways)
-    assert made.why.startswith("Hardly any element is right")
+    assert made.why.startswith("No element is surely right")
     assert made.start.location == LINES["factor"]  # the last that computed, not the store
     want[32:] = 2 * x[32:]  # half of it is right altogether
     made = told(nki.record(factors)(x), want)

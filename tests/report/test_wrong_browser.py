@@ -40,12 +40,12 @@ def clipped(x):
     narrow = nl.ndarray(
         (data.shape[0], data.shape[1]), dtype=nl.int8, buffer=nl.sbuf, name="of_int8"
     )
-    for first in range(0, data.shape[1], 10):
+    for factor in (2.0, 5.0):
         nisa.tensor_scalar(
-            dst=data[:, first : first + 10],
-            data=data[:, first : first + 10],
+            dst=data,
+            data=data,
             op0=nl.multiply,
-            operand0=10.0,
+            operand0=factor,
         )
     for first in range(0, data.shape[1], 10):
         if first >= 0:
@@ -137,8 +137,13 @@ def test_off_and_right_are_beside_each_other(window):
 
 
 def test_what_is_alike_on_the_way_is_folded_and_leads_to_steps(window):
-    shown = [li for li in css(window, ".chain li[data-step]") if li.is_displayed()]
-    assert len({li.find_element("tag name", "b").text for li in shown}) == len(shown)
+    every = css(window, ".chain li[data-step]")
+    shown = [li for li in every if li.is_displayed()]
+    assert len({li.find_element("tag name", "b").text for li in shown}) == len(shown) < len(every)
+    css(window, ".chain li summary")[0].click()
+    (more,) = [li for li in every if li.is_displayed() and li not in shown]
+    more.click()
+    assert "nisa.tensor_scalar" in window.find_element("id", "now").text
 
 
 def test_pictures_of_what_was_expected_stand_in_line(window):
