@@ -136,7 +136,8 @@ def _packs(film: Film) -> float:
 def _difference(wrong: Wrong | None, made: Columns) -> str:
     if wrong is None:
         return ""
-    told = chain(wrong.steps, made.steps, wrong.what, wrong.complete, wrong)
+    what = wrong.ways[0][0] if wrong.ways else ""
+    told = chain(wrong.steps, made.steps, what, wrong.complete, wrong.line)
     return values.difference(wrong, told)
 
 
@@ -145,18 +146,17 @@ def chain(
     dense: Mapping[int, int],
     what: str,
     complete: bool = True,
-    wrong: Wrong | None = None,
+    line: str = "",
 ) -> str:
     """Where an element came from, the result first: a picture of each tensor on the way, as HTML.
     Steps of a line that are alike are one: those of ranks, and of rounds.
 
     Args:
         dense: steps of the page by their numbers.
-        wrong: what was expected of it, and the line that stands out.
+        what: the element and its number; line: that stands out, or "".
     """
     if not steps:
         return ""
-    line, wanted = (wrong.line, f", expected {wrong.wanted}") if wrong else ("", "")
     ranks = {one.rank for s in steps for one in (s, *s.reads)}
     groups: dict[Any, list[str]] = {}
     for s in steps:
@@ -173,13 +173,16 @@ def chain(
             f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
         )
     alike = list(groups.values())[:_CHAIN]
-    rows = [one + text.folded(len(more), f"<ol>{''.join(more)}</ol>") for one, *more in alike]
+    rows = [
+        one + f"<li>{text.folded(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
+        for one, *more in alike
+    ]
     note = text.rest(len(steps) - sum(map(len, alike)), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
-    title = text.escaped(f"Where {what} = {shown(steps[0].values[:1])}{wanted} came from")
     return (
-        f"<details open class=chain><summary>{title}, the last step first</summary>"
+        f"<details open class=chain><summary>Where {text.escaped(what)} came from, "
+        "the last step first</summary>"
         f"<ol>{''.join(rows)}</ol>{note}</details>"
     )
 

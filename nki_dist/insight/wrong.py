@@ -44,7 +44,6 @@ class Wrong:
         others: more lines to look at.
         allocated: by line, the tensors that it allocates and lines that stand out use.
         steps: of the way of an element that is off, from the result back; start: the one to open.
-        what: the element; wanted: what was expected of it.
         ways: elements with their numbers, whether they are right, and what they were made of, by
             argument; the first is the one whose way is told.
     """
@@ -60,8 +59,6 @@ class Wrong:
     steps: list[Step] = field(default_factory=list)
     start: Step | None = None
     ways: list[tuple[str, bool, dict[str, str]]] = field(default_factory=list)
-    what: str = ""
-    wanted: str = ""
     complete: bool = True
 
 
@@ -73,7 +70,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         why = "Nothing is off by more than rounding." if hidden else "Nothing is off."
         return Wrong("as expected", said + hidden or ["nothing was compared"], why=why)
     made = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
-    shape = c.region.shape
+    shape = c.region.shape or (1,)
     got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
     made.said += facts(got, wanted, off_here, rounding_of(log.launched))
     worst, right = c.worst(), _surely_right(c)
@@ -86,18 +83,16 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     walk = _walk(log, c, worst, trusted(found)) if len(found) > 1 else bad[worst]
     made.steps, made.complete = walk.steps, walk.complete
     of_rank = f" of rank {rank}" if log.launched.slots[0].ranks > 1 else ""
-    index = index_in(c.region.storage, int(c.region.places[worst]))
-    made.what = f"{c.region.storage.title}{list(index)}{of_rank}"
-    made.wanted = f"{c.wanted[worst]:.6g}"
     made.ways = [
-        (_element(c, n), is_right, _made_of(way))
+        (_element(c, n, of_rank), is_right, _made_of(way))
         for is_right, ways in ((False, bad), (True, good))
         for n, way in ways.items()
     ]
     parts = list(unused(log, rank, walk.steps))
     odd = {f"{text.short(s.location or '?')} {fact}": s for s in walk.steps for fact in s.odd}
-    lines = _told_apart(log, [walk, *bad.values()], [*good.values()])
-    only = [line for line, (n, *_) in lines.items() if not n]
+    complete = all(way.complete for way in (walk, *bad.values(), *good.values()))
+    lines = _told_apart(log, [walk, *bad.values()], [*good.values()]) if complete and good else {}
+    only = next((line for line, (n, *_) in lines.items() if not n), "")
     suspect, why = first_to_look_at(walk.steps)
     if "finite" in why or "nobody" in why:
         why += ". The mistake is there or before it"
@@ -106,7 +101,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     else:
         why = ""
     if only:
-        made.line, made.first = only[0], True
+        made.line, made.first = only, True
         made.why = "is the first line that elements that are off came through, and right ones not"
         lines = {line: told for line, told in lines.items() if told[0] < len(good)}
     elif suspect is not None and why:
@@ -114,17 +109,19 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         lines = {line: told for line, told in lines.items() if line == made.line}
     else:
         made.why = "No line has only elements that are off"
-        if not right.size:
+        if not complete:
+            made.why = f"Ways are longer than {_LIMIT} steps, and no line was judged by them"
+        elif not right.size:
             made.why = "Every element is off" if c.wrong.all() else "No element is surely right"
             made.why += ", and what is off came through the lines below"
         elif any(rounds for *_, rounds in lines.values()):
             made.why = "Lines made what is off and what is right in different rounds"
         made.why += ": compare what each of them made with what it should."
     made.said += [*[*odd][:_LINES], *parts, *_in_words(lines, len(bad), len(good))]
-    first = (s for s in walk.steps if made.first and s.location == made.line)
-    made.start = min(first, key=lambda s: s.step, default=suspect)
+    first = [s for s in walk.steps if made.first and s.location == made.line]
+    made.start = first[-1] if first else suspect  # the earliest
     odd_lines = [s.location or "" for s in odd.values()]
-    made.others = list(dict.fromkeys([*lines, *odd_lines]))
+    made.others = [*lines, *odd_lines]
     made.allocated = _allocated(log, [made.line, *odd_lines])
     return made
 
@@ -134,10 +131,10 @@ def _walk(log: Log, c: Checked, element: int, known: Any = None) -> Walk:
     return Walk(log, c.region.key, places, int(c.ends[element]) + 1, _LIMIT, known, odd=True)
 
 
-def _element(c: Checked, number: int) -> str:
+def _element(c: Checked, number: int, of_rank: str) -> str:
     index = index_in(c.region.storage, int(c.region.places[number]))
     numbers = f"{c.got[number]:.6g}, expected {c.wanted[number]:.6g}"
-    return f"{c.region.storage.title}{list(index)} = {numbers}"
+    return f"{c.region.storage.title}{list(index)}{of_rank} = {numbers}"
 
 
 def _made_of(way: Walk) -> dict[str, str]:
@@ -159,8 +156,6 @@ def _told_apart(log: Log, bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str
     """Lines that all elements that are off came through, and not all right ones, at least not in
     the same rounds: how many right ones came through the line, how many in the same rounds, and
     which rounds those that are off and right ones came through where no right one did."""
-    if not good or not all(way.complete for way in (*bad, *good)):
-        return {}
     passed = [defaultdict[str, set[int]](set) for _ in (*bad, *good)]
     for lines, way in zip(passed, (*bad, *good)):
         for s in way.steps:
