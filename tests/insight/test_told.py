@@ -215,3 +215,25 @@ def test_one_rank_is_not_named():
     x = RNG.standard_normal((80, 12)).astype(np.float32)
     page = nki.record(last_round)(x, np.pad(x, ((0, 20), (0, 0)))).report(expected=x, charts=False)
     assert "rank 0" not in page.partition("<section id=difference")[2].partition("</section>")[0]
+
+
+def test_a_line_with_a_right_element_comes_nearest():
+    """A row of zeros stays right whatever it is multiplied by."""
+
+    @nki.jit
+    def scaled(x):
+        me, rows = nl.program_id(0), x.shape[0] // 2
+        out, data = shared(x.shape), nl.load(x[me * rows : me * rows + rows])
+        if me == 1:
+            # LINE scaled
+            nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=3.0)
+        nisa.tensor_scalar(dst=data, data=data, op0=nl.add, operand0=1.0)
+        nl.store(out[me * rows : me * rows + rows], data)
+        return out
+
+    x = RNG.random((64, 12)).astype(np.float32) + 2
+    x[-1] = 0
+    made = told(nki.record(scaled[2])(x), x + 1.0)
+    assert (made.line, made.first) == ("", False)
+    assert f"{of('scaled')} comes nearest to that" in made.why
+    assert any(f"came through {of('scaled')}, and 1 of 3 right ones" in s for s in made.said)
