@@ -120,6 +120,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
             best, *more = sorted(lines, key=lambda line: lines[line][:2])
             if not more or lines[best][:2] < lines[more[0]][:2]:
                 made.why += f"; {text.short(best)} comes nearest to that"
+                suspect = next(s for s in walk.steps if s.location == best)
         made.why += ": compare what each of them made with what it should."
     made.said += [*[*odd][:_LINES], *parts, *_in_words(lines, len(bad), len(good))]
     first = [s for s in walk.steps if made.first and s.location == made.line]

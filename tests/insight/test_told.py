@@ -236,4 +236,5 @@ def test_a_line_with_a_right_element_comes_nearest():
     made = told(nki.record(scaled[2])(x), x + 1.0)
     assert (made.line, made.first) == ("", False)
     assert f"{of('scaled')} comes nearest to that" in made.why
+    assert made.start.location == LINES["scaled"]
     assert any(f"came through {of('scaled')}, and 1 of 3 right ones" in s for s in made.said)

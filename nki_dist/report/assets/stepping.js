@@ -291,7 +291,7 @@ function drawCompared(state, [wanted, got, off], {shape, tensor}) {
   off.values.forEach((wrong, n) => { if (!wrong) c.by[n] = UNWRITTEN; });
   const both = new Scale(state.kind, [a, b]), place = element("compared");
   place.textContent = "";
-  for (const [name, found, scale] of [["expected", a, both], ["result", b, both], ["result − expected where off", c, new Scale(state.kind, [c])]])
+  for (const [name, found, scale] of [["expected", a, both], ["result", b, both], ["difference where off", c, new Scale(state.kind, [c])]])
     new Picture(place, name, scale.text, {
       about: (row, column, cell) => `${tensor}: row ${row}, column ${column}\nresult ${number(got.values[cell])}, expected ${number(wanted.values[cell])}`,
       choose: (cell, picture) => { picture.at = [Math.floor(cell / found.width), cell % found.width]; picture.draw(); },
