@@ -146,8 +146,8 @@ class Walk:
         for step in readers:
             step.reads += made
         if self._odd:
-            for s, (n, elements, values) in zip(made, results):
-                s.odd += not_held(self._found[number], probe.outputs[n][1], elements, values)
+            for s, (_, elements, values) in zip(made, results):
+                s.odd += not_held(self._found[number], elements, values)
                 s.odd += self._added_to(number, depends)
         for member, r, elements in depends:
             self._resolve(r.key, r.bytes_of(elements), log.before(member), made)

@@ -24,6 +24,7 @@ import numpy as np
 
 from nki_dist import arch
 from nki_dist.dtypes import float32
+from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiError
 from nki_dist.insight.capture import Found
 from nki_dist.insight.regions import Region, bits_of, follow, region
@@ -272,13 +273,16 @@ def not_finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(~np.isfinite(values))
 
 
-def not_held(found: Found, r: Region, elements: np.ndarray, values: np.ndarray) -> list[str]:
+def not_held(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
     """What is said of a write whose type couldn't hold the values: it changed some by far more than
     rounding. What they would be is found by writing them to a float32 tensor."""
     i, spec = found.instruction, INSTRUCTIONS[found.instruction.opcode]
-    a, *more = spec.writes(i)
-    name = next((name for name, value in i.args.items() if value is a), "")
-    if more or not name or spec.synchronises or "r" in spec.roles[name].mode or a.dynamic:
+    written, bits = spec.writes(i), spec.effects.bits
+    name = next((name for name, value in i.args.items() if written and value is written[0]), "")
+    if len(written) > 1 or not name or spec.synchronises or "r" in spec.roles[name].mode:
+        return []
+    a: Access = i[name]
+    if a.dynamic is not None or (bits is not None and not bits.converts):
         return []
     if a.dtype is float32 or a.dtype.is_mx or a.dtype.itemsize != a.storage.dtype.itemsize:
         return []
@@ -290,8 +294,13 @@ def not_held(found: Found, r: Region, elements: np.ndarray, values: np.ndarray) 
     probe = Probe([changed])
     if not probe.run():
         return []
-    got, exact = values.astype(np.float64), probe.values(0, elements).astype(np.float64)
+    wide_values, narrow = probe.values(0, elements), np.empty(values.shape, a.dtype.storage)
+    got, exact = values.astype(np.float64), wide_values.astype(np.float64)
     with np.errstate(all="ignore"):
+        converter(float32, a.dtype)(narrow, wide_values)
+        same = narrow.view(a.dtype.raw) == np.ascontiguousarray(values).view(a.dtype.raw)
+        if not same.all():
+            return []  # it isn't this that made the difference
         off = np.isfinite(exact) & ~(np.abs(got - exact) <= 0.25 * np.abs(exact))
         off &= a.dtype.is_float | ~(np.abs(got - exact) <= 1)
     if not off.any():
