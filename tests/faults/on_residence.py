@@ -22,6 +22,7 @@ import ray
 
 import nki_dist as nki
 from nki_dist import errors
+from tests.faults.supervised import command, parent, pids
 from tests.launcher import resident_kernels as R
 from tests.launcher.resident_kernels import A
 
@@ -41,7 +42,12 @@ class Harm:
 
         self.at = time.monotonic()
         if self.fault == "node":
-            self.cluster[0].remove_node(self.cluster[1], allow_graceful=False)
+            made, node = self.cluster
+            raylet = node.all_processes["raylet"][0].process.pid
+            gone = [pid for pid in pids() if parent(pid) == raylet]
+            made.remove_node(node, allow_graceful=False)
+            while any(map(command, gone)) or alive(node.node_id):  # they end one by one
+                time.sleep(0.05)
             return
         if self.fault == "kill":
             victim = self.world.host.processes[-1][0]
@@ -53,12 +59,18 @@ class Harm:
         os.kill(victim, signal.SIGKILL)
 
 
+def alive(node: str) -> bool:
+    return any(n["Alive"] for n in ray.nodes() if n["NodeID"] == node)
+
+
 def agent() -> int:
     """The process that has the tensors of ranks on another node."""
     from ray.util.state import list_actors
 
     (found,) = [
-        a for a in list_actors(detail=True) if a.class_name == "RegionAgent" and a.state == "ALIVE"
+        a
+        for a in list_actors(ray.get_runtime_context().gcs_address, detail=True)
+        if a.class_name == "RegionAgent" and a.state == "ALIVE"
     ]
     return int(found.pid)
 
@@ -164,8 +176,10 @@ def launch(
         world.run(R.add_into, t.kept, t.plain)
         t.wanted["plain"] = [a + A for a in t.wanted["kept"]]
     many += [world.run(R.added, t.kept, t.again) for _ in range(20)]
-    threading.Timer(0.1, harm).start()
+    later = threading.Timer(0.1, harm)
+    later.start()
     _, error = attempted(world.wait)
+    later.join()
     found["launch"] = True if error is None else told(error)
     world.wait()
     right: list[Any] = []

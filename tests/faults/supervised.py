@@ -210,9 +210,18 @@ def command(pid: int) -> str:
 
 def started(pid: int) -> int:
     """When it started, in ticks since boot."""
+    return _of_stat(pid, 19)
+
+
+def parent(pid: int) -> int:
+    """Who started it; 0 if it has ended."""
+    return _of_stat(pid, 1)
+
+
+def _of_stat(pid: int, field: int) -> int:
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[19])
+        return int(fields[field])
     return 0
 
 

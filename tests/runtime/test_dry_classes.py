@@ -16,7 +16,7 @@ from nki_dist import errors
 from nki_dist.runtime import dry_classes, dry_report
 from nki_dist.runtime.dry_classes import run_classes
 from nki_dist.timing import make_profile
-from nki_dist.timing.folded import FoldedTimeline, folded
+from nki_dist.timing.folded import FoldedTimeline
 from tests.collectives import kernels as C
 from tests.collectives.wrong_table import PROGRAMS
 
@@ -285,14 +285,3 @@ def test_an_algorithm_that_does_not_fit_names_the_group(monkeypatch: pytest.Monk
     groups = [list(range(64)), list(range(64, 67)), list(range(67, 128))]
     with pytest.raises(errors.LaunchError, match=r"group of 3 ranks, \[64, 65, 66\], can't use it"):
         world.dry_run(C.all_reduce, X, groups, nl.add)
-
-
-def test_room_that_is_only_found_when_everybody_waits_is_looked_for_by_every_core(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case = CASES["all_reduce"]
-    world = nki.World.trn2_ultraserver(ranks=8)
-    launch = world.dry_run(case.kernel, *case.args(8), profile=True).profile.timeline.launch
-    assert folded(launch) is not None
-    monkeypatch.setattr("nki_dist.timing.events.Events._spill", lambda self: True)
-    assert folded(launch) is None
