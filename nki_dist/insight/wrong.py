@@ -109,11 +109,11 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         lines = {line: told for line, told in lines.items() if line == made.line}
     else:
         made.why = "No line has only elements that are off"
-        if not complete:
-            made.why = f"Ways are longer than {_LIMIT} steps, and no line was judged by them"
-        elif not right.size:
+        if not right.size:
             made.why = "Every element is off" if c.wrong.all() else "No element is surely right"
             made.why += ", and what is off came through the lines below"
+        elif not complete:
+            made.why = f"Ways are longer than {_LIMIT} steps, and no line was judged by them"
         elif any(rounds for *_, rounds in lines.values()):
             made.why = "Lines made what is off and what is right in different rounds"
         elif lines:
