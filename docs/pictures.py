@@ -32,7 +32,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests import pages
 from tests.pages import ROOT
-from tests.report import opened
+from tests.report import long_record, opened
 
 WIDE, NARROW = 1240, 640  # pixels of the page; narrow ones can be read on a telephone
 KEYWORD = b"nki_dist simulated us"
@@ -116,26 +116,6 @@ def all_reduced() -> Any:
         return world.record(summed, nki.per_rank(parts), group=ncc.ReplicaGroup([[0, 1, 2, 3]]))
 
 
-def many() -> Any:
-    """A record of 30,003 instructions."""
-
-    @nki.jit
-    def mixture(x):
-        """Ten thousand terms, each of its own width."""
-        out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
-        tile, total = nl.load(x), nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=total, value=0.0)
-        for n in range(10_000):
-            part = nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=part, data=tile, op0=nl.multiply, operand0=1 / (n + 3))
-            nisa.activation(dst=part, op=nl.exp, data=part)
-            nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
-        nl.store(out, total)
-        return out
-
-    return nki.record(mixture)(np.random.default_rng(1).standard_normal((128, 120), np.float32))
-
-
 def half_wrong(page: Path) -> None:
     """The page of a kernel whose second core has a mistake in its mask."""
     rng = np.random.default_rng(0)
@@ -217,7 +197,7 @@ def main() -> None:
         shoot(folder / "record.html", "record", 1250)
         all_reduced().write_report(folder / "ranks.html")
         shoot(folder / "ranks.html", "record_ranks", 1120, LAST)
-        many().write_report(folder / "many.html")
+        long_record.record().write_report(folder / "many.html")
         shoot(folder / "many.html", "record_many", 1500, f"report.go({KEPT})")
         pages.run(docs / "debugging.md", Path())  # so that messages have no folders of this machine
         for kind in ("stuck", "racing"):

@@ -78,3 +78,9 @@ def requests(driver, path: Path) -> list[str]:
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     return [p["request"]["url"] for p in sent if p["documentURL"] == path.as_uri()]
+
+
+def meetings(driver):
+    """Who gives whom how much at the step that is shown, as rows of texts."""
+    rows = driver.find_elements("css selector", "#meetings tr")
+    return [[c.text for c in row.find_elements("css selector", "th, td")] for row in rows]
