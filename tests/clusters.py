@@ -46,5 +46,12 @@ def found_by(
             env={**os.environ, **ours, **environment},
         )
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
-    return dict(json.loads(lines[-1]))
+    return printed(done.stdout, done.stderr)
+
+
+def printed(output: str, errors: str) -> dict[str, Any]:
+    """The last JSON object that a program printed, among what Ray prints into its lines."""
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    assert lines, errors[-3000:]
+    found, _ = json.JSONDecoder().raw_decode(lines[-1])
+    return dict(found)

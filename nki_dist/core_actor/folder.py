@@ -99,12 +99,16 @@ class Folder:
         Args:
             whole: remove it in any case, as all others are about to end.
         """
+        if self._number < 0:
+            return
         with suppress(OSError):  # others are in it
             fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             whole = True
         if whole:
             _remove(self._number, self.path)
-        os.close(self._number)
+        # Who is interrupted behind `close` closes again, and the number may be another file's then.
+        number, self._number = self._number, -1
+        os.close(number)
 
 
 class Sender:

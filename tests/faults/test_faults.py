@@ -6,12 +6,13 @@ bounds of what is promised, and looked at here because a fault that is never not
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+
+from tests.clusters import printed
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,9 +27,7 @@ def on_faults(fault: str, when: str, **options: Any) -> dict[str, Any]:
     given = [f"{name}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "tests.faults.on_faults", fault, when, *given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
-    assert lines, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(lines[-1])
+    found = printed(done.stdout, done.stderr)
     assert found["next"], "the next launch has other results"
     assert found["victim gone"], "it still runs"
     return found

@@ -5,13 +5,14 @@ Each test is a program of its own (`on_residence`), because it may lose its Ray 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+
+from tests.clusters import printed
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,9 +32,7 @@ def on_residence(fault: str, when: str, **options: Any) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.faults.on_residence", fault, when, *given]
     queued = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=queued)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
-    assert lines, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(lines[-1])
+    found = printed(done.stdout, done.stderr)
     assert found["anew"], "what is written anew isn't there"
     assert found["next"], "the next launch has other results"
     assert found["then"]["kept"] is found["then"]["again"] is True, "put again"

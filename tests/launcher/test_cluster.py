@@ -5,12 +5,13 @@ Each test is a program of its own, because a process can be in one cluster only.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 
 import pytest
+
+from tests.clusters import printed
 
 pytestmark = pytest.mark.slow
 
@@ -19,8 +20,7 @@ def on_cluster(nodes: int, what: str) -> dict:
     command = [sys.executable, "-m", "tests.launcher.on_cluster", str(nodes), what]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # not Ray's
-    return json.loads(lines[-1])
+    return printed(done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("nodes", [2, 4])

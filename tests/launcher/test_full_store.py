@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +12,7 @@ from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import NodeStacks, make_fill
+from tests.clusters import printed
 
 
 def plan_of(nbytes: int) -> Layout:
@@ -69,7 +69,7 @@ def test_old_stacks_make_room_for_larger_ones():
     command = [sys.executable, "-m", "tests.launcher.full_store"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = printed(done.stdout, done.stderr)
     assert found["grows"] == ["ok"] * 4
     assert found["less"] == found["less beside others"] == found["alone again"] == "ok"
     for name, need in (("too large", 300), ("beside others", 200)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher import hosted
 from nki_dist.launcher import session as module
 from nki_dist.launcher.idle import Idlers
+from tests.clusters import printed
 
 IDLE = 0.2  # seconds
 
@@ -195,5 +195,5 @@ def test_tasks_of_ray():
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    found = printed(done.stdout, done.stderr)
     assert found == {"values": [2.0, 6.0], "cores": [0, 2, 0], "host of an actor": "inprocess"}

@@ -133,3 +133,14 @@ def test_processes_that_share_no_folder_are_reached_by_calls(monkeypatch, tmp_pa
         for _ in range(3):
             launched(world)
             assert not calls(world)._serving
+
+
+def test_a_folder_that_is_closed_again_closes_nobody_s_file() -> None:
+    folder = Folder.alone()
+    folder.close(whole=True)
+    file = os.open(os.devnull, os.O_RDONLY)
+    try:
+        folder.close(whole=True)
+        os.fstat(file)
+    finally:
+        os.close(file)
