@@ -47,8 +47,6 @@ DECLARATIONS = {
     "_pytest.stash.StashKey": "a key of pytest's own storage",
     "_pytest.fixtures.FixtureFunctionDefinition": "a declaration to pytest",
     "nki_dist.core_actor.actor.ActorClass(NeuronCore)": "Ray's handle of the actor class",
-    "nki_dist.hbm.node_regions.ActorClass(RegionAgent)": "Ray's handle of the actor class",
-    "nki_dist.hbm.stacks.ActorClass(StackAgent)": "Ray's handle of the actor class",
 }
 
 # State of the process, on purpose.

@@ -128,7 +128,7 @@ class NeuronCore:
         memory, every = None, len(set(net.process_of.values()))
         if net.near:
             with suppress(OSError):  # then nobody sends here but by actor calls
-                memory = NodeMemory.joined(folder, net.memory, every, len(net.near))
+                memory = NodeMemory.joined(folder, net.memory, every)
         return Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox, memory)
 
     @ray.method(concurrency_group="control", enable_task_events=False)
@@ -254,8 +254,7 @@ class NeuronCore:
         for following in order.then:
             if last.error is not None or last.cancelled or last.unknown_program:
                 break
-            n, key, places = following.launch, following.key, following.places
-            last = self._run(Order(n, key, None, None, places), follows=True)
+            last = self._run(following, follows=True)
             answer.then.append(last)
         return answer
 
@@ -349,13 +348,14 @@ class NeuronCore:
                     emit,
                     links.send,
                     pump,
-                    links.payload,
+                    links.payloads.array,
                     places=order.places,
                 )
         finally:
             links.end()
             answer.sent = links.sent
-            answer.message_memory, answer.lends_stacks = links.kept_bytes, links.lends_stacks
+            payloads = links.payloads
+            answer.message_memory, answer.lends_stacks = payloads.kept_bytes, payloads.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _meet(self, launch: int, links: Links) -> list[Message]:

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 from typing import Final
 
-from nki_dist.core_actor import node_memory
 from nki_dist.core_actor.folder import Folder, Sender
 
 _TOKEN: Final = b"!"
-
-
-def possible() -> bool:
-    """Whether processes of this system can be reached so."""
-    return sys.platform == "linux" and node_memory.possible()
 
 
 class Bell:

@@ -24,7 +24,6 @@ from typing import Final
 _PREFIX: Final = "nki-"
 _TRIES: Final = 5  # of entering one that others remove just then
 _CONNECTED: Final = 64  # sockets that a sender keeps
-_HERE: Final = "/proc/self/fd"
 
 
 class Folder:
@@ -40,7 +39,7 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = path
         self._number = _entered(path)
-        self._below = f"{_HERE}/{self._number}" if os.path.isdir(_HERE) else path
+        self._below = f"/proc/self/fd/{self._number}"
 
     @classmethod
     def inside(cls, parent: str, name: str) -> Folder:
@@ -64,23 +63,8 @@ class Folder:
         """A new socket for datagrams from here to that name."""
         return self._made(socket.socket.connect, name)
 
-    def listening(self, name: str) -> socket.socket:
-        """A new socket that others of the folder can call, however many at once."""
-        made = self._made(socket.socket.bind, name, socket.SOCK_SEQPACKET)
-        made.listen(socket.SOMAXCONN)
-        return made
-
-    def calling(self, name: str) -> socket.socket:
-        """A new line to who listens there."""
-        return self._made(socket.socket.connect, name, socket.SOCK_SEQPACKET)
-
-    def _made(
-        self,
-        attach: Callable[[socket.socket, str], None],
-        name: str,
-        kind: int = socket.SOCK_DGRAM,
-    ) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, kind)
+    def _made(self, attach: Callable[[socket.socket, str], None], name: str) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             attach(made, self.at(name))
         except OSError:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nki_dist.hbm.alias import Alias
 from nki_dist.hbm.free_list import FreeList
 from nki_dist.ops.alignment import padded
 
@@ -23,20 +24,13 @@ FIRST_STEP: Final = 1 << 20
 LARGEST_STEP: Final = 64 << 20  # bytes up to which a heap grows by as much as it has
 
 
-class Block:
+class Block(Alias):
     """A part of the heap, and the base of every array that lies in it."""
 
     def __init__(self, memory: np.ndarray, place: tuple[int, int], back: deque[Any]) -> None:
-        self.memory = memory  # keeps it mapped
-        self.place = place
-        self._back = back
         start, end = place
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (end - start,),
-            "typestr": "|u1",
-            "data": (memory.ctypes.data + start, False),
-        }
+        super().__init__(memory.ctypes.data + start, end - start, memory)
+        self.place, self._back = place, back
 
     def __del__(self) -> None:
         self._back.append(self.place)

@@ -139,6 +139,9 @@ class Links:
         bell: of this process.
         inbox: (launch, message) from actor calls, (launch, None) if a launch is given up.
         memory: of the processes of this node; None if there are no others.
+
+    Attributes:
+        payloads: what is sent lies there.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ class Links:
         self._bell, self._inbox = bell, inbox
         self._ringer = Ringer(bell.folder)
         self._memory = memory
-        self._payloads = Payloads(net.me, memory)
+        self.payloads = Payloads(net.me, memory)
         self._out: dict[int, _Outgoing] = {}
         self._retired: list[Ring] = []  # replaced by larger ones, but perhaps not read to the end
         self._incoming: list[tuple[Ring, Decoder]] = []
@@ -174,13 +177,13 @@ class Links:
         """A launch begins here; all others are over everywhere. `stacks` as in Payloads.begin."""
         self.launch = launch
         self.sent = 0
-        self._payloads.begin(launch, stacks)
+        self.payloads.begin(launch, stacks)
         self._early = [(n, m) for n, m in self._early if n >= launch]
 
     def end(self) -> None:
         """The launch is over here: memory of others isn't ours any more."""
         self.launch = -1
-        self._payloads.end()
+        self.payloads.end()
 
     def close(self) -> None:
         """Let go of everything that is shared."""
@@ -189,7 +192,7 @@ class Links:
         self._out.clear()
         self._retired.clear()
         self._incoming.clear()
-        self._payloads.close()
+        self.payloads.close()
         if self._memory is not None:
             self._memory.close()
             self._memory, self._places, self._seen = None, memoryview(b""), b""
@@ -197,16 +200,6 @@ class Links:
     def ring(self) -> None:
         """There is something in the inbox; any thread may say so."""
         self._bell.ring()
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of shared memory that are kept for what is sent."""
-        return self._payloads.kept_bytes
-
-    @property
-    def lends_stacks(self) -> bool:
-        """Whether other processes have the stacks of this one mapped."""
-        return self._payloads.lends_stacks
 
     def arrived(self, launch: int) -> int:
         """Messages of a launch that are or were in rings to here; any thread may ask."""
@@ -221,10 +214,6 @@ class Links:
         return found
 
     # ---- sending --------------------------------------------------------------------------------
-
-    def payload(self, shape: Any, dtype: Any) -> np.ndarray:
-        """An uninitialised array to be sent; see Wires.payload."""
-        return self._payloads.array(shape, dtype)
 
     def send(self, m: Message) -> None:
         """On its way; never waits."""
@@ -244,7 +233,7 @@ class Links:
         arrays = parts(m.payload)
         places, byte = None, 0
         if arrays is not None and sum([a.nbytes for a in arrays]) > INLINE:
-            lent = self._payloads.lend(m.payload)
+            lent = self.payloads.lend(m.payload)
             if lent is None:
                 return False
             places, byte = lent
@@ -253,7 +242,7 @@ class Links:
             grown = self._open(process, 4 * out.size) if out.size < LARGEST_RING else None
             if grown is None:
                 if places is not None:
-                    self._payloads.take_back(byte)
+                    self.payloads.take_back(byte)
                 return False
             out = grown
         if out.ring.reader_sleeps():
@@ -262,7 +251,7 @@ class Links:
 
     def _open(self, process: int, size: int) -> _Outgoing | None:
         """A new ring to a process; what is in an old one is still read."""
-        block = self._payloads.take(size)
+        block = self.payloads.take(size)
         if block is None:
             return None
         assert self._memory is not None
@@ -287,7 +276,7 @@ class Links:
         unknown = owners - out.known
         if unknown:
             out.known |= unknown
-            stacks = {owner: self._payloads.handle(owner) for owner in unknown}
+            stacks = {owner: self.payloads.handle(owner) for owner in unknown}
             self.net.actors[process].attach.remote(Attach(self.net.token, stacks))
 
     # ---- receiving ------------------------------------------------------------------------------
@@ -330,7 +319,7 @@ class Links:
                 place = words[BEFORE]
             for ring in reversed(found):
                 ring.words[ASLEEP] = self._sleeps
-                self._incoming.append((ring, Decoder(partial(self._payloads.borrow, sender))))
+                self._incoming.append((ring, Decoder(partial(self.payloads.borrow, sender))))
         self._fence()
 
     def wait(self, parked: Callable[[], None]) -> list[Message | None]:
@@ -344,7 +333,7 @@ class Links:
             if found:
                 return found
             os.sched_yield()
-        self._payloads.collect()
+        self.payloads.collect()
         parked()
         try:
             while True:
@@ -372,4 +361,4 @@ class Links:
             LaunchError: they are gone, and their process with them.
         """
         if attach.token == self.net.token:  # else from a process that is gone
-            self._payloads.map(attach.stacks)
+            self.payloads.map(attach.stacks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
 import ray
@@ -29,27 +29,6 @@ def in_worker() -> bool:
     """Whether this process runs tasks or an actor of Ray, and isn't a driver."""
     worker = getattr(ray.get_runtime_context(), "worker", None) if ray.is_initialized() else None
     return getattr(worker, "mode", None) == ray.WORKER_MODE
-
-
-def per_node(
-    groups: Mapping[str, Any], mine: Callable[[Any], _T], agent: Any, *args: Any, **options: Any
-) -> tuple[_T | None, dict[str, Any]]:
-    """What each node of a world has for its ranks: this one an object, others an actor.
-
-    Args:
-        groups: for each node what it has.
-        mine: makes the object of it.
-        agent: class of the actors, which are made of it and `args`.
-        options: Ray's, of the actors.
-    """
-    found = None
-    agents: dict[str, Any] = {}
-    for node, group in groups.items():
-        if node == here():
-            found = mine(group)
-        else:
-            agents[node] = agent.options(**{**options, **on_node(node)}).remote(group, *args)
-    return found, agents
 
 
 def alive(gone: Collection[str] = ()) -> dict[str, dict[str, Any]]:

@@ -17,15 +17,6 @@ from nki_dist.runtime.overdue import Position
 
 
 @dataclass(frozen=True)
-class Following:
-    """A launch that an actor carries out after another; as of Order, of what it knows."""
-
-    launch: int
-    key: Any
-    places: Places
-
-
-@dataclass(frozen=True)
 class Order:
     """What an actor needs to run a launch.
 
@@ -37,16 +28,16 @@ class Order:
         arena: where the HBM stacks of its ranks are, or None if the actor has mapped it before.
         places: of tensors that stay in HBM.
         regions: that they lie in, by number, if the actor hasn't mapped them before.
-        then: launches that follow it without another order, if it doesn't fail; see `row`.
+        then: orders that follow it at once, of what the actor knows, if it doesn't fail; see `row`.
     """
 
     launch: int
     key: Any
-    code: tuple[list[Any], dict[tuple[str, int], int]] | None
-    arena: ArenaHandle | None
+    code: tuple[list[Any], dict[tuple[str, int], int]] | None = None
+    arena: ArenaHandle | None = None
     places: Places = ()
     regions: Mapping[int, ArenaHandle] = field(default_factory=dict)
-    then: tuple[Following, ...] = ()
+    then: tuple[Order, ...] = ()
 
     @property
     def plain(self) -> bool:

@@ -26,6 +26,7 @@ import numpy as np
 from nki_dist.core_actor.heap import Heap
 from nki_dist.core_actor.node_memory import NodeMemory, left_bytes
 from nki_dist.core_actor.records import COMMON, INLINE, Extent, parts
+from nki_dist.hbm.alias import Alias
 from nki_dist.hbm.plasma import Bytes, StackHandle, map_writable
 
 KEPT: Final = 4096  # payloads that receivers may still read
@@ -43,19 +44,6 @@ class _Lease:
     def __del__(self) -> None:
         if self.payloads.launch == self.launch:
             self.table[self.byte] = 0
-
-
-class _Leased:
-    """The base of an array of a received message."""
-
-    def __init__(self, memory: Any, address: int, nbytes: int, lease: _Lease) -> None:
-        self.memory, self.lease = memory, lease
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (address, True),  # payloads are never written again
-        }
 
 
 class Payloads:
@@ -249,7 +237,8 @@ class Payloads:
             return None
         lease = _Lease(self, self._bytes_of(sender), byte)
         return [
-            np.asarray(_Leased(memory, address, nbytes, lease))
+            # Payloads are never written again.
+            np.asarray(Alias(address, nbytes, (memory, lease), read_only=True))
             for (memory, address), (_, nbytes) in zip(filter(None, found), places)
         ]
 

@@ -18,12 +18,10 @@ that start later.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from nki_dist.core_actor import bell
 from nki_dist.core_actor.request import Request
 from nki_dist.core_actor.reservation import Check
 from nki_dist.core_actor.spots import ByLoad, Key, Spots, spots_of
@@ -159,14 +157,14 @@ class Placement:
         Raises:
             LaunchError: it can't be had here.
         """
-        if transport == "ring" and (len(set(self.nodes)) > 1 or not bell.possible()):
+        if transport == "ring" and len(set(self.nodes)) > 1:
             raise LaunchError(
-                f"transport='ring' is for processes of one Linux machine; this world has "
-                f"{len(set(self.nodes))} Ray nodes on {sys.platform}: use transport='auto'",
+                "transport='ring' is for processes of one machine; this world has "
+                f"{len(set(self.nodes))} Ray nodes: use transport='auto'",
                 code="ring-transport",
                 numbers={"nodes": len(set(self.nodes))},
             )
-        if transport == "messages" or not bell.possible():
+        if transport == "messages":
             return frozenset()
         same = (m for m, node in enumerate(self.nodes) if node == self.nodes[n])
         return frozenset(same) - {n}

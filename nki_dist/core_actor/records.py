@@ -38,13 +38,6 @@ class Extent(NamedTuple):
     offset: int
 
 
-class Arrays(NamedTuple):
-    """The layout of a payload: a Bundle or an array alone; type and shape of each."""
-
-    bundled: bool
-    members: tuple[tuple[np.dtype, tuple[int, ...]], ...]
-
-
 class _Names:
     """Numbers for things, by key; the things are kept, so the identity of one may be its key."""
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import ray
 
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.orders import Status
+
+LOOK_EVERY: Final = 0.1  # seconds between looks at actors that don't finish, at first
+GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
 
 
 class RollCall:

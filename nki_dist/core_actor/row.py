@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from nki_dist.core_actor.job import Job, MessageMemory
-from nki_dist.core_actor.joined import Joined
+from nki_dist.core_actor.job import Job
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.orders import Answer, Following, Order
-from nki_dist.core_actor.world_actors import WorldActors
-from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.layout import Layouts
+from nki_dist.core_actor.orders import Answer, Order
+from nki_dist.core_actor.world_host import WorldHost
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
 KNOWN: Final = 1024  # launches that are remembered; others are made alone again
@@ -35,25 +32,8 @@ PATIENCE: Final = 3.0  # seconds for a row: longer, and somebody is frozen, wait
 LOOK_EVERY: Final = 0.3  # seconds
 
 
-class RowHost:
+class RowHost(WorldHost):
     """The part of `RayHost` that carries out rows."""
-
-    _abandon: Callable[[], None]
-    _actors: WorldActors
-    _arenas: Mapping[int, ArenaHandle]  # of the last launch
-    _brief: set[Hashable]  # launches that took no longer than a row allows
-    _has: list[set[int]]
-    _known: list[set[Any]]
-    _launches: Iterator[int]
-    _layouts: Layouts
-    _joined: Joined
-    _mapped: list[Hashable]
-    _messages: MessageMemory
-    _stopping: bool
-    _packs: Sequence[Sequence[Any]]
-    _transport: str
-    _unfinished: set[int]
-    check: Callable[[], None]
 
     def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
         """What is left of the first of these, as many as were carried out everywhere."""
@@ -108,9 +88,8 @@ class RowHost:
         self._brief.add(key)
 
     def _ordered(self, jobs: Sequence[Job]) -> list[Answer]:
-        first, *others = jobs
-        then = tuple([Following(j.number, j.key, j.launch.places) for j in others])
-        order = Order(first.number, first.key, None, None, first.launch.places, then=then)
+        first, *others = [Order(j.number, j.key, places=j.launch.places) for j in jobs]
+        order = replace(first, then=tuple(others))
         calls = self._actors.calls
         answers: dict[int, Answer] = {}
         self._unfinished = set(range(len(self._packs)))
@@ -120,7 +99,7 @@ class RowHost:
         try:
             while missing := self._unfinished:
                 self.check()
-                for n, answer in calls.answers(set(missing), first.number, LOOK_EVERY):
+                for n, answer in calls.answers(set(missing), order.launch, LOOK_EVERY):
                     if isinstance(answer, Exception):
                         if not isinstance(answer, LOST):
                             raise answer

@@ -2,15 +2,13 @@
 
 A raylet gives it again for every few processes more, to each program of the cluster, whether or
 not it shows logs: 44 lines for 128 processes on 2 processors. Ray has no setting for it, hence
-this: the function with which it prints what raylets say is asked through another that lets the
-first such line of a world's start by, and all other lines. Known of Ray 2.54 to 2.60; where Ray has
-no such function, it prints what it likes.
+this: the function with which it prints what raylets say is asked through another that lets by the
+first such line after the start of a world, and all other lines. Known of Ray 2.54 to 2.60; where
+Ray has no such function, it prints what it likes.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from typing import Any, Final
 
 from nki_dist.core_actor.ray_parts import ray_part
@@ -18,34 +16,26 @@ from nki_dist.forks import once
 
 PRINTS: Final = "print_to_stdstream"
 ABOUT: Final = "worker processes have been started on node"
-LATE: Final = 10.0  # seconds after a start in which a raylet may still speak of it
 
 
 class SlowStarts:
     """What is printed in this process."""
 
     def __init__(self) -> None:
-        self._until = -math.inf
-        self._told = True
+        self._told = False
         worker = ray_part("ray._private.worker")
         self._print = getattr(worker, PRINTS, None)
         if callable(self._print):
             setattr(worker, PRINTS, self._printed)
 
     def starting(self) -> None:
-        """Processes of a world start; one warning does, also for worlds that follow."""
-        if time.monotonic() > self._until:
-            self._told = False
-        self._until = math.inf
-
-    def started(self) -> None:
-        """That is over."""
-        self._until = time.monotonic() + LATE
+        """Processes of a world start: one warning does."""
+        self._told = False
 
     def _printed(self, data: Any, *args: Any, **kwargs: Any) -> Any:
         assert self._print is not None
         lines = data.get("lines", ()) if isinstance(data, dict) else ()
-        if time.monotonic() <= self._until and any(ABOUT in str(line) for line in lines):
+        if any(ABOUT in str(line) for line in lines):
             if self._told:
                 return None
             self._told = True

@@ -87,7 +87,6 @@ def await_start(
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()
-        slow_starts().started()
         own_ray().note()
     if failed:
         raise failed[0]

@@ -15,26 +15,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from nki_dist.core_actor.calls import Calls
-from nki_dist.core_actor.last_words import add_prints
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.orders import Answer
-from nki_dist.core_actor.roll_call import RollCall
+from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY, RollCall
 from nki_dist.core_actor.verdict import Watch
+from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position, standing
 from nki_dist.runtime.progress import Progress
 
-LOOK_EVERY: Final = 0.1  # seconds between looks at actors that don't finish, at first
-LOOK_AT_LEAST_EVERY: Final = 0.4  # and later: looking takes processor time away from the cores
+LOOK_AT_LEAST_EVERY: Final = 0.4  # and later: looking takes processor time away from cores
 ROUND: Final = 0.25  # seconds that a look waits for answers
-GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
+PRINTS: Final = 1.0  # seconds to say what was printed, for cores that were told to stop
 FROZEN: Final = 1.0  # seconds of silence, after the timeout, of a process that isn't surely stopped
 NOTE_AFTER: Final = 3.0  # seconds of silence that progress speaks of
 WARN_AFTER: Final = 20.0  # seconds of silence that are worth a warning
@@ -51,17 +49,6 @@ class LaunchHost(Protocol):
     def warn(self, warning: UnresponsiveWarning) -> None: ...
 
 
-class Processes(Protocol):
-    """And of the processes."""
-
-    actors: list[Any]
-    calls: Calls
-
-    def title(self, n: int) -> str: ...
-    def core(self, n: int) -> Any: ...
-    def stopped(self, n: int) -> bool: ...
-
-
 class Supervisor:
     """One launch.
 
@@ -76,7 +63,7 @@ class Supervisor:
     def __init__(
         self,
         host: LaunchHost,
-        processes: Processes,
+        processes: WorldActors,
         number: int,
         cores: int,
         patience: Patience,
@@ -209,12 +196,20 @@ class Supervisor:
             self._end(error)
 
     def _end(self, error: NkiError) -> None:
-        """The launch ends with this error; those that run are left to stop by themselves."""
+        """The launch ends with this error; those that run are left to stop by themselves.
+
+        Prints travel with answers, which they give when they stop; one that is dead or doesn't
+        react has no say.
+        """
         self.cancel()
-        given_up = [n for n, answer in enumerate(self.answers) if answer is None]
-        for n in given_up:
-            self.answers[n] = Answer(self._number, error=error)
-        add_prints(given_up, self._crew.calls, self._number, self.answers)
+        given = {
+            n: Answer(self._number, error=error) for n, a in enumerate(self.answers) if a is None
+        }
+        for n, answer in self._crew.calls.answers(given, self._number, PRINTS):
+            if not isinstance(answer, Exception):
+                given[n].printed = answer.printed
+        for n, made in given.items():
+            self.answers[n] = made
 
     def _bear_silence(self) -> None:
         silent = self._roll.silent()

@@ -25,8 +25,8 @@ from nki_dist.core_actor.members import Member, compare, place, require_versions
 from nki_dist.core_actor.nodes import socket_folders, usable_nodes
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.processes import Process
+from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY
 from nki_dist.core_actor.starting import await_start
-from nki_dist.core_actor.supervise import GRACE, LOOK_EVERY
 from nki_dist.hbm.nodes import here, title
 from nki_dist.linking.passes import left_out
 

@@ -10,37 +10,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import ray
 
 from nki_dist.core_actor.lifeline import Patience
-from nki_dist.core_actor.nodes import per_node
-from nki_dist.core_actor.world_stacks import node_answer
+from nki_dist.core_actor.world_stacks import WorldMemory
 from nki_dist.hbm.arena import ArenaHandle
-from nki_dist.hbm.contents import Fill, Place, bits, fill, read, write
+from nki_dist.hbm.contents import Fill, Place, bits
 from nki_dist.hbm.layout import Given
-from nki_dist.hbm.node_regions import NodeRegions, RegionAgent
+from nki_dist.hbm.node_regions import NodeRegions
 
 
-class WorldRegions:
-    """See the module's docstring.
-
-    Args:
-        groups: for each node the ranks that share an object.
-        world: its name.
-        options: Ray's, of agents on other nodes.
+class WorldRegions(WorldMemory[NodeRegions]):
+    """See the module's docstring, and WorldMemory.
 
     Attributes:
         handles: by region's number and rank, where it is.
     """
 
-    def __init__(
-        self,
-        groups: Mapping[str, Sequence[Sequence[int]]],
-        world: str,
-        options: Mapping[str, Any],
-    ) -> None:
-        self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine, self._agents = per_node(groups, NodeRegions, RegionAgent, world, **options)
+    kind = NodeRegions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.handles: dict[int, dict[int, ArenaHandle]] = {}
 
     def hold(self, number: int, nbytes: int, patience: Patience) -> None:
@@ -79,7 +68,7 @@ class WorldRegions:
                 raw[rank] = bits(values[rank]) if same is None else raw[same]
             away[node] = agent.write.remote(place, raw)
         if self._mine is not None:
-            write(self._mine, place, {r: values[r] for r in self._mine.ranks})
+            self._mine.write(place, {r: values[r] for r in self._mine.ranks})
         self._answers(away, patience)
 
     def read(self, place: Place, nbytes: int, patience: Patience) -> list[np.ndarray]:
@@ -87,8 +76,7 @@ class WorldRegions:
         away = {node: agent.read.remote(place, nbytes) for node, agent in self._agents.items()}
         found: dict[int, np.ndarray] = {}
         if self._mine is not None:
-            mine = self._mine.ranks
-            found = dict(zip(mine, read(self._mine, place, nbytes, mine)))
+            found = dict(zip(self._mine.ranks, self._mine.read(place, nbytes)))
         for node, parts in self._answers(away, patience).items():
             found |= zip(self._ranks[node], parts)
         return [found[rank] for rank in sorted(found)]
@@ -97,20 +85,8 @@ class WorldRegions:
         """Poison tensors that nobody has written."""
         away = {node: agent.fill.remote(fills) for node, agent in self._agents.items()}
         if self._mine is not None:
-            fill(self._mine, fills, self._mine.ranks)
+            self._mine.fill(fills)
         self._answers(away, patience)
 
-    def close(self) -> None:
-        """Let go of everything and end the agents. Idempotent."""
-        if self._mine is not None:
-            self._mine.drop(list(self.handles))
-        if ray.is_initialized():
-            for agent in self._agents.values():
-                ray.kill(agent)
-        self._agents, self.handles = {}, {}
-
     def _answers(self, futures: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
-        return {
-            node: node_answer(node, self._ranks[node], future, patience)
-            for node, future in futures.items()
-        }
+        return {node: self._answer(node, future, patience) for node, future in futures.items()}

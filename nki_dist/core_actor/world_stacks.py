@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import ray
@@ -11,13 +11,13 @@ import ray.exceptions
 
 from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
-from nki_dist.core_actor.nodes import per_node
+from nki_dist.core_actor.nodes import on_node
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Inputs, Layout
+from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
     NodeStacks,
-    StackAgent,
     all_made,
     make_fill,
     sparse,
@@ -26,14 +26,26 @@ from nki_dist.hbm.stacks import (
 from nki_dist.ranges import named
 
 
-class WorldStacks:
-    """All HBM stacks of a world, wherever they are.
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+_T = TypeVar("_T", bound=_Closes)
+
+
+class WorldMemory(Generic[_T]):
+    """Memory of a world's ranks: of this node an object, of each other one an actor like it.
 
     Args:
-        groups: for each node the ranks that share an object.
+        groups: for each node the ranks that share memory.
         world: its name.
-        options: Ray's, of agents on other nodes.
+        options: Ray's, of actors.
+
+    Attributes:
+        kind: class of the object.
     """
+
+    kind: type[Any]
 
     def __init__(
         self,
@@ -42,7 +54,50 @@ class WorldStacks:
         options: Mapping[str, Any],
     ) -> None:
         self._ranks = {node: [r for g in ranks for r in g] for node, ranks in groups.items()}
-        self._mine, self._agents = per_node(groups, NodeStacks, StackAgent, world, **options)
+        self._agents: dict[str, Any] = {}
+        self._mine: _T | None = None
+        for node, group in groups.items():
+            if node == here():
+                self._mine = self.kind(group, world)
+            else:
+                agent = ray.remote(num_cpus=0, **{**options, **on_node(node)})(self.kind)
+                self._agents[node] = agent.remote(group, world)
+
+    def close(self) -> None:
+        """Let go of everything and end the actors. Idempotent."""
+        if self._mine is not None:
+            self._mine.close()
+        if ray.is_initialized():
+            for agent in self._agents.values():
+                ray.kill(agent)
+        self._agents = {}
+
+    def _answer(self, node: str, future: Any, patience: Patience) -> Any:
+        """What the actor of another node answers.
+
+        Raises:
+            CoreLostError: the node is gone, or doesn't answer in time.
+        """
+        try:
+            patience.wait([future], lambda _: f"the Ray node {node}", node)
+            return ray.get(future)
+        except LOST as error:
+            raise CoreLostError(
+                f"the Ray node {node} that simulated {named(self._ranks[node])} is gone; the "
+                "next launch uses the nodes that are left"
+            ) from error
+        except ray.exceptions.RayTaskError as error:
+            ours = isinstance(error.cause, NkiError)  # which says it all, where Ray's has a trace
+            raise error.cause if ours else error.as_instanceof_cause() from None
+
+
+class WorldStacks(WorldMemory[NodeStacks]):
+    """All HBM stacks of a world, wherever they are; see WorldMemory."""
+
+    kind = NodeStacks
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._makes_nothing: set[str] = set()  # nodes without modules of functions
         self._room = (0, 0)
 
@@ -92,15 +147,6 @@ class WorldStacks:
                 found[rank] = sparse(layout, parts)
         return [found[rank] for rank in sorted(found)]
 
-    def close(self) -> None:
-        """Let go of all stacks and end the agents. Idempotent."""
-        if self._mine is not None:
-            self._mine.close()
-        if ray.is_initialized():
-            for agent in self._agents.values():
-                ray.kill(agent)
-        self._agents = {}
-
     def _fill_there(self, node: str, layout: Layout, inputs: Sequence[Inputs]) -> Any:
         """Have another node fill its stacks. What makes arrays makes them there, unless it refers
         to something that can't be pickled, or that isn't there: then here, which gives the same
@@ -113,25 +159,3 @@ class WorldStacks:
                 if "serialize" not in str(error):
                     raise
         return fill(make_fill(layout, all_made(inputs, ranks), ranks, travels=True))
-
-    def _answer(self, node: str, future: Any, patience: Patience) -> Any:
-        return node_answer(node, self._ranks[node], future, patience)
-
-
-def node_answer(node: str, ranks: Sequence[int], future: Any, patience: Patience) -> Any:
-    """What an agent on a node that simulates these ranks answers.
-
-    Raises:
-        CoreLostError: the node is gone, or doesn't answer in time.
-    """
-    try:
-        patience.wait([future], lambda _: f"the Ray node {node}", node)
-        return ray.get(future)
-    except LOST as error:
-        raise CoreLostError(
-            f"the Ray node {node} that simulated {named(ranks)} is gone; the "
-            "next launch uses the nodes that are left"
-        ) from error
-    except ray.exceptions.RayTaskError as error:
-        ours = isinstance(error.cause, NkiError)  # which says it all, where Ray's has a trace
-        raise error.cause if ours else error.as_instanceof_cause() from None

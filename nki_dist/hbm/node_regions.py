@@ -1,7 +1,7 @@
 """Memory of the tensors that stay in HBM, on one Ray node: made, written, read and dropped there.
 
 As of the stacks of launches (`stacks`), each node that simulates ranks has one `NodeRegions`: in
-the launcher's process for its own node, in a `RegionAgent` on every other. A region is an arena
+the launcher's process for its own node, as an actor on every other. A region is an arena
 (`arena`) for each group of ranks that shares one; values cross between nodes as bits.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import ray
 
 from nki_dist.hbm.actor_repr import ActorRepr
 from nki_dist.hbm.arena import Arena, ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, fill, read, write
+from nki_dist.hbm.layout import Given
 from nki_dist.ranges import named
 
 
@@ -23,12 +23,16 @@ class NodeRegions:
 
     Args:
         groups: ranks whose memory lies in one object.
+        world: its name.
     """
 
-    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+    def __init__(self, groups: Sequence[Sequence[int]], world: str) -> None:
+        self._world = world
         self._groups = [tuple(ranks) for ranks in groups]
         self._group_of = {r: n for n, ranks in enumerate(groups) for r in ranks}
         self._arenas: dict[int, list[Arena]] = {}
+
+    __repr__ = ActorRepr(lambda self: f"NodeRegions({named(self.ranks)} of world {self._world})")
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -52,34 +56,22 @@ class NodeRegions:
             for arena in self._arenas.pop(number, ()):
                 arena.close()
 
+    def close(self) -> None:
+        """Let go of all of them. Idempotent."""
+        self.drop(list(self._arenas))
+
     def memory(self, rank: int, number: int) -> np.ndarray:
         """The bytes of a rank's region."""
         return self._arenas[number][self._group_of[rank]].memory(rank)
 
-
-@ray.remote(num_cpus=0)
-class RegionAgent:
-    """`NodeRegions` of another node, for a world of that name."""
-
-    def __init__(self, groups: Sequence[Sequence[int]], world: str = "") -> None:
-        self._regions = NodeRegions(groups)
-        self._world = world
-
-    __repr__ = ActorRepr(
-        lambda self: f"RegionAgent({named(self._regions.ranks)} of world {self._world})"
-    )
-
-    def hold(self, number: int, nbytes: int) -> list[ArenaHandle]:
-        return self._regions.hold(number, nbytes)
-
-    def drop(self, numbers: Sequence[int]) -> None:
-        self._regions.drop(numbers)
-
-    def write(self, place: Place, values: Mapping[int, np.ndarray]) -> None:
-        write(self._regions, place, values)
+    def write(self, place: Place, values: Mapping[int, Given]) -> None:
+        """Copy a tensor in, by rank."""
+        write(self, place, values)
 
     def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
-        return read(self._regions, place, nbytes, self._regions.ranks)
+        """Copies of a tensor's bits, in the order of `ranks`."""
+        return read(self, place, nbytes, self.ranks)
 
     def fill(self, fills: Sequence[Fill]) -> None:
-        fill(self._regions, fills, self._regions.ranks)
+        """Poison tensors that nobody has written."""
+        fill(self, fills, self.ranks)

@@ -32,6 +32,7 @@ import ray
 import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
+from nki_dist.hbm.alias import Alias
 from nki_dist.hbm.nodes import here, node_of, titled
 from nki_dist.hbm.pages import pages_of
 from nki_dist.ops.alignment import ALIGNMENT
@@ -159,24 +160,6 @@ def map_writable(handle: StackHandle) -> Bytes:
     return _aligned(_writable(array), handle.capacity)
 
 
-class _WritableAlias:
-    """A writable face of a read-only array, and the owner of that array.
-
-    NumPy makes this object the base of the view it builds from `__array_interface__`, and every
-    slice has the view, or this object, as its base. So the array, whose buffer is what keeps the
-    object pinned in the store, can't be released while any view is alive.
-    """
-
-    def __init__(self, array: Bytes) -> None:
-        self.owner = array
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": array.shape,
-            "typestr": "|u1",
-            "data": (array.ctypes.data, False),  # False: not read-only
-        }
-
-
 class _Mapping(NamedTuple):
     """The line of /proc/self/maps that covers an address."""
 
@@ -185,7 +168,8 @@ class _Mapping(NamedTuple):
 
 
 def _writable(array: Bytes) -> Bytes:
-    return np.asarray(_WritableAlias(array))
+    """A writable face of a read-only array, whose buffer is what keeps the object pinned."""
+    return np.asarray(Alias(array.ctypes.data, array.size, array))
 
 
 def _aligned(memory: Bytes, capacity: int) -> Bytes:

@@ -1,7 +1,7 @@
 """The HBM stacks of the ranks on one Ray node: created, filled and read there.
 
 Plasma objects are shared memory on their own node only, so each node that simulates ranks has one
-`NodeStacks`: in the launcher's process for its own node, in a `StackAgent` actor on every other.
+`NodeStacks`: in the launcher's process for its own node, as an actor on every other.
 Values cross between nodes in actor calls, as bits: arrays of ml_dtypes would travel in band.
 
 Invariant: an object belongs to the process that made it, and so goes away with its node or agent.
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import ray
 import ray.exceptions
 
 from nki_dist.errors import LaunchError, OutOfMemoryError
@@ -47,12 +46,16 @@ class NodeStacks:
 
     Args:
         groups: ranks whose stacks lie in one object.
+        world: its name.
     """
 
-    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+    def __init__(self, groups: Sequence[Sequence[int]], world: str) -> None:
+        self._world = world
         self._arenas = [Arena(ranks) for ranks in groups]
         self._by_rank = {rank: arena for arena in self._arenas for rank in arena.ranks}
         self._common = Arena([EVERYBODY])
+
+    __repr__ = ActorRepr(lambda self: f"NodeStacks({named(self.ranks)} of world {self._world})")
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -114,25 +117,6 @@ class NodeStacks:
         """Let go of all objects. Idempotent."""
         for arena in (*self._arenas, self._common):
             arena.close()
-
-
-@ray.remote(num_cpus=0)
-class StackAgent:
-    """`NodeStacks` of another node, for a world of that name."""
-
-    def __init__(self, groups: Sequence[Sequence[int]], world: str = "") -> None:
-        self._stacks = NodeStacks(groups)
-        self._world = world
-
-    __repr__ = ActorRepr(
-        lambda self: f"StackAgent({named(self._stacks.ranks)} of world {self._world})"
-    )
-
-    def fill(self, fill: Fill) -> list[ArenaHandle]:
-        return self._stacks.fill(fill)
-
-    def read(self, parts: Sequence[tuple[int, int]]) -> dict[int, list[np.ndarray]]:
-        return self._stacks.read(parts)
 
 
 def make_fill(

@@ -20,7 +20,8 @@ from nki_dist.compiler.compiled import Grid
 from nki_dist.compiler.locations import kernel_location, users_line
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, RefusedConfigWarning
 from nki_dist.forks import Shared
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
+from nki_dist.launcher.deferred import bind_ranks
 from nki_dist.launcher.estimates import Doubts, estimated
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.session import session

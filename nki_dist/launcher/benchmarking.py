@@ -6,7 +6,7 @@ from typing import Any
 
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.kernel import Kernel, profile
+from nki_dist.launcher.kernel import Kernel, profile, profiled
 from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.timing import COMPILED
@@ -51,7 +51,6 @@ def benchmark(
 
 def _launch(world: Any, kernel: Any, grid: Any, args: Any, kwargs: Any) -> Any:
     """Launch, and keep what was measured. Other kinds of launches made of it aren't measured."""
-    run = world.run_one(kernel, grid, args, kwargs, kernel._schedule if kernel._profile else None)
-    if kernel._profile:
-        kernel.benchmark_result.profile = run.profile
+    run = profiled(world, kernel, grid, args, kwargs)
+    kernel.benchmark_result.profile = run.profile
     return run

@@ -32,9 +32,8 @@ from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher.in_hbm import InHbm
-from nki_dist.launcher.same_values import Same, same_values
+from nki_dist.launcher.same_values import Same
 from nki_dist.launcher.tensor_spec import TensorSpec
-from nki_dist.launcher.unequal import check_same_signatures
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
 
@@ -212,27 +211,6 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     foreign = originals and not isinstance(originals[0], np.ndarray)
     framework = frameworks.describe(originals[0]) if foreign else None
     return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework, stays)
-
-
-def bind_ranks(
-    function: Callable[..., Any], args: Args, kwargs: Kwargs, ranks: int
-) -> list[BoundArguments]:
-    """The arguments of every rank; one object for all of them where they don't differ.
-
-    Raises:
-        LaunchError: as of `bind_arguments`, or ranks differ in more than contents.
-    """
-    if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
-        return [bind_arguments(function, args, kwargs)] * ranks
-    found: list[BoundArguments] = []
-    for rank in range(ranks):
-        if rank == 1:
-            args, kwargs = same_values((args, kwargs), (found[0].args, found[0].kwargs), PerRank)
-        mine = [of_rank(v, rank, ranks) for v in args]
-        by_name = {k: of_rank(v, rank, ranks) for k, v in kwargs.items()}
-        found.append(bind_arguments(function, tuple(mine), by_name))
-    check_same_signatures(found)
-    return found
 
 
 def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +32,6 @@ from nki_dist.launcher.same_values import same_values
 from nki_dist.launcher.unequal import check_same_signatures, unequal
 from nki_dist.program import TensorSignature
 from nki_dist.program.pytree import flatten
-
-Bind: TypeAlias = "Callable[[Any, Args, Kwargs, int], list[BoundArguments]]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,21 +77,27 @@ class Deferred:
         return array
 
 
-def bind_deferred(
-    function: Callable[..., Any], args: Args, kwargs: Kwargs, ranks: int
+def bind_ranks(
+    function: Callable[..., Any], args: Args, kwargs: Kwargs, ranks: int, defer: bool = False
 ) -> list[BoundArguments]:
-    """As `bind_ranks`, with a Deferred in place of arrays that needn't be made yet.
+    """The arguments of every rank; one object for all of them where they don't differ.
+
+    Args:
+        defer: have a Deferred in place of arrays that needn't be made yet.
 
     Raises:
-        LaunchError: as `bind_ranks`, as far as it can be seen before all are made.
+        LaunchError: as of `bind_arguments`, or ranks differ in more than contents, as far as it can
+            be seen before all are made.
     """
+    if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
+        return [bind_arguments(function, args, kwargs)] * ranks
     first = (
         [of_rank(v, 0, ranks) for v in args],
         {k: of_rank(v, 0, ranks) for k, v in kwargs.items()},
     )
     mine = bind_arguments(function, tuple(first[0]), first[1])
     given = [*zip(args, first[0]), *((v, first[1][k]) for k, v in kwargs.items())]
-    later = _later(given, mine) if ranks > 1 else {}
+    later = _later(given, mine) if defer else {}
     name = getattr(function, "__name__", type(function).__name__)
     found = [mine]
     args, kwargs = same_values((args, kwargs), (mine.args, mine.kwargs), PerRank)

@@ -60,7 +60,6 @@ class Kernel:
         fn: Callable[..., Any],
         grid: Any = None,
         host: str | None = None,
-        profile: bool = False,
         **options: Any,
     ) -> None:
         checks: Checks | None = None  # those of the environment
@@ -85,12 +84,9 @@ class Kernel:
         self.options: dict[str, Any] = options
         self.platform: str | None = options.get("platform_target")
         self._host = host
-        self._profile = profile
-        self._estimate = False
         self._schedule = COMPILED
-        self._instead: Any = (
-            None  # takes the place of a launch: f(world, kernel, grid, args, kwargs)
-        )
+        # Takes the place of a launch that returns results: f(world, kernel, grid, args, kwargs).
+        self._instead: Any = None
         self.checks: Checks | None = checks
         self.tuner: Any = tuner  # chooses compile-time arguments (see launcher.autotune), or None
         functools.update_wrapper(self, fn)
@@ -166,9 +162,6 @@ class Kernel:
         return self._world().compile(self, *args, **kwargs)
 
     def _launch(self, args: Args, kwargs: Kwargs) -> Any:
-        if self._estimate:
-            world, grid = self._placed()
-            return estimate_of(world, self, grid, args, kwargs, self._schedule)
         try:
             world, grid = self._placed()
         except NkiError as error:
@@ -177,14 +170,13 @@ class Kernel:
             return checker.refused(self, error)
         if self._instead is not None:
             return self._instead(world, self, grid, args, kwargs)
-        schedule = self._schedule if self._profile else None
-        return world.run_one(self, grid, args, kwargs, schedule)
+        return world.run_one(self, grid, args, kwargs, None)
 
     def _launch_beside_others(self, args: Args, kwargs: Kwargs) -> Any:
         """A launch where arguments may be placeholders of a jax transformation."""
         if not placeholders(args, kwargs):
             return self._launch(args, kwargs)
-        if self._profile or self._estimate or self._instead is not None:
+        if self._instead is not None:
             raise LaunchError(
                 "nki.profile, nki.benchmark, nki.estimate, nki.record and nki.drift return what "
                 "can't be part of a jax transformation; call them outside jax.jit",
@@ -296,9 +288,7 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
     """
     _refuse_arguments("simulate", check)
     checks = None if check is None else checks_of(check)
-    return _kernel(kernel).but(
-        _host="inprocess", _profile=False, _estimate=False, _instead=None, checks=checks
-    )
+    return _kernel(kernel).but(_host="inprocess", _instead=None, checks=checks)
 
 
 @leaves_package
@@ -318,7 +308,7 @@ def debug(kernel: Any, check: Policy | None = None) -> Kernel:
     """
     _refuse_arguments("debug", check)
     checks = None if check is None else checks_of(check)
-    return _kernel(kernel).but(_host="debug", _profile=False, _estimate=False, checks=checks)
+    return _kernel(kernel).but(_host="debug", _instead=None, checks=checks)
 
 
 @leaves_package
@@ -336,14 +326,13 @@ def profile(kernel: Any, host: str | None = None, schedule: str = COMPILED) -> K
     """
     _refuse_arguments("profile", host)
     _refuse_arguments("profile", schedule)
-    base = _kernel(kernel)
-    return base.but(
-        _host=host or base._host,
-        _profile=True,
-        _estimate=False,
-        _instead=None,
-        _schedule=check_schedule(schedule, users_line()),
-    )
+    base, checked = _kernel(kernel), check_schedule(schedule, users_line())
+    return base.but(_host=host or base._host, _instead=profiled, _schedule=checked)
+
+
+def profiled(world: World, kernel: Kernel, grid: Grid, args: Args, kwargs: Kwargs) -> Any:
+    """The Run of a launch."""
+    return world.run_one(kernel, grid, args, kwargs, kernel._schedule)
 
 
 @leaves_package
@@ -361,9 +350,12 @@ def estimate(kernel: Any, schedule: str = COMPILED) -> Kernel:
         LaunchError: no such schedule.
     """
     _refuse_arguments("estimate", schedule)
-    return _kernel(kernel).but(
-        _estimate=True, _instead=None, _schedule=check_schedule(schedule, users_line())
-    )
+    checked = check_schedule(schedule, users_line())
+    return _kernel(kernel).but(_instead=_estimated, _schedule=checked)
+
+
+def _estimated(world: World, kernel: Kernel, grid: Grid, args: Args, kwargs: Kwargs) -> Any:
+    return estimate_of(world, kernel, grid, args, kwargs, kernel._schedule)
 
 
 @leaves_package
@@ -374,9 +366,7 @@ def record(kernel: Any) -> Kernel:
     Args:
         kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
     """
-    return _kernel(kernel).but(
-        _host="inprocess", _profile=False, _estimate=False, _instead=record_one
-    )
+    return _kernel(kernel).but(_host="inprocess", _instead=record_one)
 
 
 @leaves_package
@@ -387,6 +377,4 @@ def drift(kernel: Any) -> Kernel:
     Args:
         kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
     """
-    return _kernel(kernel).but(
-        _host="inprocess", _profile=False, _estimate=False, _instead=drift_one
-    )
+    return _kernel(kernel).but(_host="inprocess", _instead=drift_one)

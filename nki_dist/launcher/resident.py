@@ -27,10 +27,10 @@ from nki_dist.launcher.deferred import settled
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.launcher.estimates import has_loops, reports_of
 from nki_dist.launcher.findings import tell
+from nki_dist.launcher.hosted import Hosted
 from nki_dist.launcher.recording import kept
-from nki_dist.launcher.residence import Residence, restorer
+from nki_dist.launcher.residence import restorer
 from nki_dist.launcher.resident_launch import ResidentLaunch
-from nki_dist.launcher.row import Row
 from nki_dist.launcher.sequence import Sequence as Sequence_
 from nki_dist.launcher.session import session
 from nki_dist.launcher.specs import SpecArguments
@@ -38,25 +38,16 @@ from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import Host, LaunchResult
+from nki_dist.runtime.hosts import LaunchResult
 from nki_dist.timing import COMPILED, check_schedule
 
 IN_TEST: Final = "PYTEST_CURRENT_TEST"  # in whose environment an error belongs to its line
 
 
-class Resident:
+class Resident(Hosted):
     """See the module's docstring."""
 
-    ranks: int
-    dry: bool
-    host_name: str
-    residence: Residence
-    start: Callable[[], None]
-    _host: Host | None
-    _row: Row
-    _lock: Any
     _dried: dict[str, list[CoreReport]]  # of kernels that ran without values, by name
-    _refuse_closed: Callable[[], None]
     _compiled: Callable[..., tuple[list[BoundArguments], str, Compiled]]
     _sessions: weakref.WeakSet[Sequence_] | None  # once there was one
 

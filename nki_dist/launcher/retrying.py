@@ -46,33 +46,26 @@ def launch_again(begin: Callable[[], Attempt], launch: Launch, retries: int) -> 
         attempt = begin()
         try:
             result = attempt(replace(launch, printer=hold))
+            result.losses = losses
+            return result
         except CoreLostError as error:
             losses.append(error)
             if len(losses) <= retries:
+                printed.clear()
                 launch.warn(_again(error, len(losses), retries))
                 continue
-            _show(launch, printed)
             error.message += (
                 f"\n  The launch was tried {len(losses)} times and lost each time "
                 f"(World(retries={retries}))"
             )
             raise
         except LaunchError as error:
-            _show(launch, printed)
             if losses:
                 raise error from losses[-1]
             raise
-        except BaseException:
-            _show(launch, printed)
-            raise
-        _show(launch, printed)
-        result.losses = losses
-        return result
-
-
-def _show(launch: Launch, printed: Printed) -> None:
-    for core, prefix, array in printed:
-        launch.printer(core, prefix, array)
+        finally:
+            for core, prefix, array in printed:
+                launch.printer(core, prefix, array)
 
 
 def _again(error: CoreLostError, lost: int, retries: int) -> RetryWarning:

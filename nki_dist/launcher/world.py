@@ -12,12 +12,12 @@ from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, bind_ranks, not_a_kernel
-from nki_dist.launcher.deferred import Bind, bind_deferred, settled
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, not_a_kernel
+from nki_dist.launcher.deferred import bind_ranks, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
-from nki_dist.launcher.hosted import Hosted, asked_of_ray
+from nki_dist.launcher.hosted import asked_of_ray
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
@@ -55,7 +55,7 @@ from nki_dist.topology.topology import Topology
 WORLDS_READ = (ARCH_VARIABLE, OPTIONS_VARIABLE)  # what a world takes from the environment
 
 
-class World(Recording, Resident, Hosted):
+class World(Recording, Resident):
     """A set of ranks, each a logical core of `lnc` physical cores.
 
     Args:
@@ -283,7 +283,7 @@ class World(Recording, Resident, Hosted):
         args: Args,
         kwargs: Kwargs,
         doubts: Doubts = nothing_unknown,
-        bind: Bind = bind_ranks,
+        defer: bool = False,
     ) -> tuple[list[BoundArguments], str, Compiled]:
         """Every rank's arguments, and the compiled kernel with its name in this process."""
         if isinstance(kernel, Compiled):
@@ -293,7 +293,7 @@ class World(Recording, Resident, Hosted):
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
         name = getattr(function, "__name__", type(function).__name__)
-        bound, grid = self._bound(kernel, grid, args, kwargs, doubts, bind)
+        bound, grid = self._bound(kernel, grid, args, kwargs, doubts, defer)
         key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
         self.check_groups(key, compiled)
         return bound, key, compiled
@@ -313,7 +313,7 @@ class World(Recording, Resident, Hosted):
         args: Args,
         kwargs: Kwargs,
         doubts: Doubts = nothing_unknown,
-        bind: Bind = bind_ranks,
+        defer: bool = False,
     ) -> tuple[list[BoundArguments], Grid]:
         """Every rank's arguments and the grid, before the kernel is compiled for them."""
         function = getattr(kernel, "fn", kernel)
@@ -324,7 +324,7 @@ class World(Recording, Resident, Hosted):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        return bind(function, args, kwargs, self.ranks), grid
+        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
 
     def _launch(
         self,
@@ -350,7 +350,7 @@ class World(Recording, Resident, Hosted):
                     return launch_debugged(self, kernel, chosen, bound)
 
             return self._by_value(debugged, bound, alone)
-        bound, key, compiled = self._compiled(kernel, grid, args, kwargs, bind=bind_deferred)
+        bound, key, compiled = self._compiled(kernel, grid, args, kwargs, defer=True)
         if bound[0].stays:
             if self._needs_values(compiled):
                 return self._by_value(

@@ -70,7 +70,7 @@ def agent() -> int:
     (found,) = [
         a
         for a in list_actors(ray.get_runtime_context().gcs_address, detail=True)
-        if a.class_name == "RegionAgent" and a.state == "ALIVE"
+        if a.class_name == "NodeRegions" and a.state == "ALIVE"
     ]
     return int(found.pid)
 

@@ -55,7 +55,7 @@ def test_the_message_adds_up_what_is_needed(monkeypatch):
         raise OutOfMemoryError("no room for one object")
 
     monkeypatch.setattr("nki_dist.hbm.arena.Arena.ensure", full)
-    stacks = NodeStacks([[0, 1], [2]])
+    stacks = NodeStacks([[0, 1], [2]], "world")
     with pytest.raises(OutOfMemoryError) as caught:
         stacks.fill(make_fill(plan_of(1000), [[], [], []], (0, 1, 2), travels=False))
     assert (

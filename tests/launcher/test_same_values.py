@@ -10,7 +10,7 @@ import nki_dist.collectives as ncc
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
 from nki_dist.launcher import binding
-from nki_dist.launcher.deferred import bind_deferred
+from nki_dist.launcher.deferred import bind_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
 
@@ -22,15 +22,16 @@ W = np.ones((4, 3), np.float32)
 def kernel(x, group, weights, *, names): ...
 
 
-@pytest.mark.parametrize("bind", [binding.bind_ranks, bind_deferred])
-def test_what_holds_no_arrays_is_gone_through_once(bind, monkeypatch):
+@pytest.mark.parametrize("defer", [False, True])
+def test_what_holds_no_arrays_is_gone_through_once(defer, monkeypatch):
     walked = []
     flatten = binding.flatten
     monkeypatch.setattr(
         binding, "flatten", lambda v, *rest, **named: walked.append(v) or flatten(v, *rest, **named)
     )
     group, weights, names = ncc.ReplicaGroup([list(range(RANKS))]), [W, 3], {"a": [1, 2]}
-    bound = bind(kernel, (nki.per_rank(XS), group, weights), {"names": names}, RANKS)
+    given = nki.per_rank(XS), group, weights
+    bound = bind_ranks(kernel, given, {"names": names}, RANKS, defer)
     assert [sum(v is given for v in walked) for given in (group, weights, names)] == [1, RANKS, 1]
     for rank, mine in enumerate(bound):
         assert mine.arrays[0] is XS[rank] and mine.arrays[1] is W

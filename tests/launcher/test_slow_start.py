@@ -26,33 +26,22 @@ def say(*lines):
     worker.print_to_stdstream(data, ignore_prefix=False)
 
 
-def test_one_line_for_a_start_and_those_that_follow_at_once(printed, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(slow_start.time, "monotonic", lambda: now[0])
+def test_one_line_for_a_start(printed):
     starts = SlowStarts()
-    say(LINE.format(1))  # of somebody else's processes: no world starts
     starts.starting()
     for n in (8, 12):
         say(LINE.format(n))
     say("another line")
-    starts.started()
-    now[0] += slow_start.LATE / 2
     say(LINE.format(14))
-    starts.starting()
-    say(LINE.format(20))
-    starts.started()
-    assert printed == [LINE.format(1), LINE.format(8), "another line"]
-    now[0] += 2 * slow_start.LATE
-    say(LINE.format(2), "of others")
+    assert printed == [LINE.format(8), "another line"]
     starts.starting()
     for n in (30, 32):
         say(LINE.format(n))
-    assert printed[3:] == [LINE.format(2), "of others", LINE.format(30)]
+    assert printed[2:] == [LINE.format(30)]
 
 
 def test_a_ray_without_such_a_function_prints_what_it_likes(monkeypatch):
     monkeypatch.delattr(worker, slow_start.PRINTS)
     starts = SlowStarts()
     starts.starting()
-    starts.started()
     assert not hasattr(worker, slow_start.PRINTS)

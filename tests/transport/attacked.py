@@ -30,9 +30,9 @@ def main() -> None:
 
         launched(1)
         host = world._host
-        parts = [host.calls._post.name, host._messages.token]
+        parts = [host._actors.calls._post.name, host._messages.token]
         assert all(names([part]) for part in parts)
-        folder = getattr(host.calls, "_folder", None)
+        folder = getattr(host._actors.calls, "_folder", None)
         stranger = subprocess.Popen(
             [sys.executable, STRANGERS, folder.path if folder else "/tmp", *parts],
             stdin=subprocess.PIPE,

@@ -27,7 +27,7 @@ class Trio:
             SimpleNamespace(deliver=self._deliver(n), attach=self._attach(n)) for n in range(3)
         ]
         self.links = []
-        self.memory = NodeMemory.joined(self.folder, "memory", 3, 0) if near else None
+        self.memory = NodeMemory.joined(self.folder, "memory", 3) if near else None
         for n in range(3):
             others = frozenset(range(3)) - {n} if near else frozenset()
             net = Net(token, actors, n, {0: 0, 1: 1, 2: 2}, others)

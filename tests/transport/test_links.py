@@ -46,7 +46,7 @@ def test_messages_arrive_as_they_were_sent(trio):
 
 
 def test_large_payloads_are_read_where_they_are(trio):
-    mine = trio.links[0].payload((INLINE,), np.dtype(np.float32))
+    mine = trio.links[0].payloads.array((INLINE,), np.dtype(np.float32))
     mine[:] = 3
     trio.send(0, 1, mine)
     (m,) = trio.links[1].poll()
@@ -62,7 +62,7 @@ def test_large_payloads_are_read_where_they_are(trio):
 
 def test_memory_is_used_again_when_the_last_reader_is_done(trio):
     def block():
-        return trio.links[0].payload((300_000,), np.dtype(np.uint8))
+        return trio.links[0].payloads.array((300_000,), np.dtype(np.uint8))
 
     first = block()
     address = first.ctypes.data
@@ -75,25 +75,25 @@ def test_memory_is_used_again_when_the_last_reader_is_done(trio):
     del m
     (far,) = trio.links[2].poll()
     other[:] = 9
-    trio.links[1]._payloads.collect()
+    trio.links[1].payloads.collect()
     assert block().ctypes.data != address, "a payload that was sent on was overwritten"
     assert not any(far.payload)
     del far
     gc.collect()
-    trio.links[1]._payloads.collect()
+    trio.links[1].payloads.collect()
     every = [block() for _ in range(20)]
     assert address in {b.ctypes.data for b in every}
 
 
 def test_a_long_run_takes_no_more_memory(trio):
     for n in range(50):
-        array = trio.links[n % 3].payload((200_000,), np.dtype(np.uint8))
+        array = trio.links[n % 3].payloads.array((200_000,), np.dtype(np.uint8))
         array[:] = n
         trio.send(n % 3, (n + 1) % 3, array)
         (m,) = trio.links[(n + 1) % 3].poll()
         assert m.payload[0] == m.payload[-1] == n
         del array, m
-    assert sum(links.kept_bytes for links in trio.links) < 3 * 3_000_000
+    assert sum(links.payloads.kept_bytes for links in trio.links) < 3 * 3_000_000
     assert trio.called == 0
 
 
@@ -126,7 +126,7 @@ def test_what_the_machine_has_no_memory_for_goes_by_actor_calls(machine, trios):
 
 def test_more_payloads_under_way_than_bytes_to_clear(trio):
     trio.links[1].begin(1)
-    view = trio.links[0].payload((INLINE + 64,), np.dtype(np.uint8))
+    view = trio.links[0].payloads.array((INLINE + 64,), np.dtype(np.uint8))
     for _ in range(KEPT + 5):
         trio.send(0, 1, view)
     assert trio.called == 5
@@ -170,17 +170,17 @@ def test_a_view_that_outlives_its_launch_frees_nothing(trio):
     trio.links[1].end()
     trio.begin(2)
     trio.send(0, 1, np.full(INLINE, 2, np.float32))
-    before = bytes(trio.links[0]._payloads._table)
+    before = bytes(trio.links[0].payloads._table)
     del old
     gc.collect()
-    assert bytes(trio.links[0]._payloads._table) == before
+    assert bytes(trio.links[0].payloads._table) == before
 
 
 def test_other_nodes_are_reached_by_actor_calls(trios):
     trio = trios(near=False)
     trio.send(0, 1, np.ones(INLINE, np.float32))
     assert trio.called == 1
-    assert not trio.links[0].kept_bytes
+    assert not trio.links[0].payloads.kept_bytes
     assert same(trio.links[1].poll()[0].payload, np.ones(INLINE, np.float32))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 import time
 
 import numpy as np
@@ -18,14 +17,14 @@ from nki_dist.core_actor.node_memory import NodeMemory, left_bytes
 def joined(path, me, lines):
     """In a process of its own: enter, write into the part of another, say what one's own has."""
     folder = Folder(path)
-    memory = NodeMemory.joined(folder, "memory", 3, 2)
+    memory = NodeMemory.joined(folder, "memory", 3)
     memory.enter(me)
     while not all(map(memory.there, range(3))):
         time.sleep(0.001)
     memory.bytes[memory.begins((me + 1) % 3)] = 10 + me
     while not memory.bytes[memory.begins(me)]:
         time.sleep(0.001)
-    lines.put((me, int(memory.bytes[memory.begins(me)]), os.listdir(path)))
+    lines.put((me, int(memory.bytes[memory.begins(me)])))
     memory.close()
 
 
@@ -38,8 +37,7 @@ def test_whoever_comes_first_makes_it_and_all_have_the_same(folder):
     found = [lines.get() for _ in range(3)]
     for process in made:
         process.join()
-    assert sorted(line[:2] for line in found) == [(0, 12), (1, 10), (2, 11)]
-    assert os.listdir(folder.path) == []  # all have it: nobody hands it out any more
+    assert sorted(found) == [(0, 12), (1, 10), (2, 11)]
 
 
 def files():
@@ -50,44 +48,35 @@ def files():
             found.append(os.readlink(f"/proc/self/fd/{name}"))
         except OSError:
             continue
-    return sum("nki-messages" in name for name in found)
+    return sum("/memfd:memory " in name for name in found)
 
 
 def test_nothing_is_left_of_one_that_nobody_comes_for(folder):
-    before, threads = files(), threading.active_count()
-    memory = NodeMemory.joined(folder, "memory", 4, 3)
+    before = files()
+    memory = NodeMemory.joined(folder, "memory", 4)
     block = memory.bytes[memory.begins(2) :][:5]
     block[:] = 7
-    assert os.listdir(folder.path) == ["memory"]
     memory.close()
     memory.close()
-    end = time.monotonic() + 5
-    while threading.active_count() > threads and time.monotonic() < end:
-        time.sleep(0.001)
-    assert threading.active_count() == threads and os.listdir(folder.path) == []
     del memory
     assert list(block) == [7] * 5  # arrays that somebody still has stay readable
     del block
     assert files() == before
 
 
-def test_who_finds_nobody_behind_the_name_gives_up(folder, monkeypatch):
-    monkeypatch.setattr(node_memory, "TRIES", 3)
-    folder.listening("memory").close()
-    with pytest.raises(OSError, match="nobody hands out"):
-        NodeMemory.joined(folder, "memory", 2, 1)
-
-
-def test_a_system_without_such_memory(folder, monkeypatch):
-    monkeypatch.delattr(os, "memfd_create")
-    assert not node_memory.possible()
-    with pytest.raises(OSError, match="memfd_create"):
-        NodeMemory.joined(folder, "memory", 2, 1)
-    assert os.listdir(folder.path) == []
+def test_who_comes_when_its_maker_has_gone_gets_an_error(folder):
+    NodeMemory.joined(folder, "memory", 2).close()
+    with pytest.raises(OSError, match="memory"):
+        NodeMemory.joined(folder, "memory", 2)
+    with open(__file__) as other:  # in whose place another file is open
+        os.unlink(folder.at("memory"))
+        os.symlink(f"/proc/self/fd/{other.fileno()}", folder.at("memory"))
+        with pytest.raises(OSError, match=r"memory|denied"):
+            NodeMemory.joined(folder, "memory", 2)
 
 
 def test_only_what_is_written_takes_memory(folder):
-    memory = NodeMemory.joined(folder, "memory", 100, 0)
+    memory = NodeMemory.joined(folder, "memory", 100)
     assert memory.size > 100 * 2**30 and memory.part * 100 == memory.size
     assert memory.place(memory.bytes[12:20]) == 12
     assert memory.place(np.zeros(3, np.uint8)) is None

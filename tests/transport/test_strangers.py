@@ -11,13 +11,12 @@ import pytest
 import ray
 
 import nki_dist as nki
-from nki_dist.core_actor import bell, world_actors
+from nki_dist.core_actor import world_actors
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.post import Post
 from tests.transport import attacked
 from tests.transport.test_post import X, calls, doubled, launched
 
-pytestmark = pytest.mark.skipif(not bell.possible(), reason="needs Linux")
 ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 
 

@@ -75,7 +75,7 @@ def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_RING", FIRST_RING)
     while not trio.called:
         trio.send(0, 1, np.zeros(INLINE + 1, np.uint8))
-    assert len(trio.links[0]._payloads._kept) == trio.sequence - 1 > 0
+    assert len(trio.links[0].payloads._kept) == trio.sequence - 1 > 0
 
 
 def stacks_of(trio, process):
@@ -141,7 +141,9 @@ def test_an_old_ring_is_kept_until_it_was_read(trio):
     small = np.arange(1000, dtype=np.float32)
     for n in range(3 * FIRST_RING // small.nbytes):
         trio.send(0, 1, small + n)
-    blocks = [trio.links[0].payload((FIRST_RING // 2,), np.dtype(np.uint8)) for _ in range(20)]
+    blocks = [
+        trio.links[0].payloads.array((FIRST_RING // 2,), np.dtype(np.uint8)) for _ in range(20)
+    ]
     for block in blocks:
         block[:] = 255
     got = sorted(trio.links[1].poll(), key=lambda m: m.sequence)
@@ -150,7 +152,7 @@ def test_an_old_ring_is_kept_until_it_was_read(trio):
 
 def test_memory_of_a_ring_was_used_before(trio):
     """Counters of a new ring begin at zero whatever lay there."""
-    block = trio.links[0].payload((2 * FIRST_RING,), np.dtype(np.uint8))
+    block = trio.links[0].payloads.array((2 * FIRST_RING,), np.dtype(np.uint8))
     block[:] = 77
     del block
     sent = [trio.send(0, 1, None) for _ in range(3)]
@@ -161,7 +163,7 @@ def test_memory_of_a_ring_was_used_before(trio):
 
 def test_whoever_parks_lets_go_of_what_others_are_done_with(trio):
     trio.send(0, 1, np.ones(INLINE, np.float32))
-    payloads = trio.links[0]._payloads
+    payloads = trio.links[0].payloads
     assert len(trio.links[1].poll()) == 1 == len(payloads._kept)
     gc.collect()
     trio.links[0].wait(lambda: trio.send(1, 0, None))
@@ -180,10 +182,10 @@ def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):
 def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
     trio.send(0, 1, stacks_of(trio, 0)[: 2 * INLINE])
     (m,) = trio.links[1].poll()
-    assert trio.links[1]._payloads._mapped
+    assert trio.links[1].payloads._mapped
     name = trio.links[1]._bell.name
     trio.links[1].close()
-    assert not trio.links[1]._payloads._mapped
+    assert not trio.links[1].payloads._mapped
     assert trio.links[1].arrived(1) == 0
     Bell(trio.folder, name, 0.01).close()  # the name is free
     assert m.payload[0] == 1  # arrays that somebody still has stay readable

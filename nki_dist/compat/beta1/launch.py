@@ -25,7 +25,7 @@ from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher import kernel as launcher
 from nki_dist.launcher.binding import not_a_kernel
-from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.kernel import Kernel, profiled
 from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.program.pytree import tree_map
 
@@ -88,11 +88,10 @@ class Beta1Kernel(Kernel):
     """
 
     def _launch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        other = self._profile or self._estimate or self._instead is not None
-        if other or not any(self.options.get(name) for name in _SAVING):
+        saving = any(self.options.get(name) for name in _SAVING)
+        if self._instead is not None or not saving:
             return super()._launch(args, kwargs)
-        measured = self.but(_profile=True)
-        run = measured._launch(args, kwargs)
+        run = self.but(_instead=profiled)._launch(args, kwargs)
         _save(self.options, run.profile)
         return run.outputs
 
