@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import coverage_page
 from instruction_examples import EXAMPLES, program
 
 from nki_dist import arch
 from nki_dist.dtypes import DType
-from nki_dist.isa import coverage
 from nki_dist.isa.operands import FLAG, Choice, Number, Op, Register, Role, Tensor
 from nki_dist.isa.spec import Spec
 
@@ -61,18 +61,20 @@ def example_of(name: str) -> list[str]:
 
 def declaration(spec: Spec) -> Iterator[str]:
     """reStructuredText lines: engines, platforms, exactness, cost, and what operands may be."""
-    platforms = [p for p in coverage.PLATFORMS if arch.get(p).generation >= spec.min_generation]
+    platforms = [
+        p for p in coverage_page.PLATFORMS if arch.get(p).generation >= spec.min_generation
+    ]
     yield f":Engines: {', '.join(spec.engines)}"
     yield f":Platforms: {', '.join(platforms)}"
     yield f":Results: {spec.exactness}"
-    yield f":Cost: {coverage.cost(spec)}"
+    yield f":Cost: {coverage_page.cost(spec)}"
     yield ":Operands:"
     for name, role in spec.roles.items():
         words = describe(role)
         if words:
             yield f"    - `{name}`: {words}"
-    if spec.name not in coverage.OWN:
-        yield f":Documented: `AWS's page <{coverage.SITE}{spec.documented}.html>`__"
+    if spec.name not in coverage_page.OWN:
+        yield f":Documented: `AWS's page <{coverage_page.SITE}{spec.documented}.html>`__"
 
 
 def describe(role: Role) -> str:

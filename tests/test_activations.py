@@ -125,7 +125,7 @@ def test_every_function_has_a_reference():
 def test_activation_accuracy(name):
     reference, lo, hi = REFERENCES[name]
     x = sweep(lo, hi)
-    limit = 0.51 if ACTIVATIONS[name].accuracy == "rounded" else 2.0
+    limit = 2.0 if name == "rsqrt" else 0.51
     assert ulps(call(ACTIVATIONS[name], x), reference(x.astype(np.float64))) <= limit
 
 
@@ -255,15 +255,6 @@ def test_result_depends_on_the_values_only(table):
         line[5:] = x.reshape(-1)
         function.f32(line[5:], line[:-5])
         same(line[:-5].reshape(x.shape))
-
-
-def test_valid_ranges():
-    inside = ACTIVATIONS["reciprocal"].in_valid_range(np.array([-1.0, 0.0, 2.0**43, NAN, 5.0]))
-    assert inside.tolist() == [True, False, False, False, True]
-    assert ACTIVATIONS["log"].in_valid_range(np.array([0.0, 1.0])).tolist() == [False, True]
-    assert ACTIVATIONS["exp"].in_valid_range(np.array([[-INF, NAN]])).all()
-    limited = {name for name, a in ACTIVATIONS.items() if a.valid is not None}
-    assert limited == {"sin", "arctan", "log", "sqrt", "rsqrt", "reciprocal"}
 
 
 def test_lookup_by_name_and_refusal():

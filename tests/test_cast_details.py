@@ -64,10 +64,5 @@ def test_converters_work_in_the_memory_they_are_given(src, dst):
             asked.append(slot)
             return super().get(slot, shape, dtype)
 
-    made = [casts.converter(src, dst, scratch=Counted())]
-    made += [casts.from_float32(dst, scratch=Counted())] if src is dtypes.float32 else []
-    made += [casts.to_float32(src, scratch=Counted())] if dst is dtypes.float32 else []
-    for kernel in made:
-        asked.clear()
-        kernel(np.zeros(4, dst.dtype), np.zeros(4, src.dtype))
-        assert asked
+    casts.converter(src, dst, scratch=Counted())(np.zeros(4, dst.dtype), np.zeros(4, src.dtype))
+    assert asked

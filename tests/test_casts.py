@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nki_dist import dtypes
-from nki_dist.dtypes import casts, mx
+from nki_dist.dtypes import casts, mx, poison
 from nki_dist.errors import NkiValidationError
 
 RNG = np.random.default_rng(20240607)
@@ -245,7 +245,7 @@ def test_overlapping_arrays_convert_as_if_they_did_not():
     halves = np.arange(64, dtype=np.float32).astype(ml_dtypes.bfloat16)
     memory = np.zeros(64, np.float32)
     memory.view(ml_dtypes.bfloat16)[:64] = halves
-    casts.to_float32(dtypes.bfloat16)(memory, memory.view(ml_dtypes.bfloat16)[:64])
+    casts.converter(dtypes.bfloat16, dtypes.float32)(memory, memory.view(ml_dtypes.bfloat16)[:64])
     np.testing.assert_array_equal(memory, np.arange(64))
 
 
@@ -316,14 +316,14 @@ def test_e8m0_codes():
 @pytest.mark.parametrize("dt", dtypes.ALL, ids=str)
 def test_poison_fills_and_is_recognised(dt):
     array = np.zeros((3, 10), dt.dtype)
-    assert not casts.is_poison(array, dt).any()
-    casts.fill_poison(array[:, ::2], dt)
-    assert casts.is_poison(array, dt).tolist() == [[True, False] * 5] * 3
+    assert not poison.is_poison(array, dt).any()
+    poison.fill_poison(array[:, ::2], dt)
+    assert poison.is_poison(array, dt).tolist() == [[True, False] * 5] * 3
     if dt.is_float:
         assert np.isnan(as_float64(array[:, ::2])).all()
-        assert np.isnan(as_float64(np.array(casts.poison(dt))))
+        assert np.isnan(as_float64(np.array(poison.poison(dt))))
     elif dt.is_integer:
-        assert array[0, 0] == casts.poison(dt) and abs(int(array[0, 0])) > dt.max // 3
+        assert array[0, 0] == poison.poison(dt) and abs(int(array[0, 0])) > dt.max // 3
 
 
 @pytest.mark.parametrize(
@@ -331,14 +331,14 @@ def test_poison_fills_and_is_recognised(dt):
 )
 def test_poison_stays_poison_between_the_wider_floats(src, dst):
     array = np.zeros(6, dtypes.of(src).dtype)
-    casts.fill_poison(array[1:4], dtypes.of(src))
+    poison.fill_poison(array[1:4], dtypes.of(src))
     computed = np.full(2, np.nan, np.float32)
     got = convert(array, src, dst)
-    assert casts.is_poison(got, dtypes.of(dst)).tolist() == [False, True, True, True, False, False]
-    assert not casts.is_poison(convert(computed, "float32", dst), dtypes.of(dst)).any()
+    assert poison.is_poison(got, dtypes.of(dst)).tolist() == [False, True, True, True, False, False]
+    assert not poison.is_poison(convert(computed, "float32", dst), dtypes.of(dst)).any()
     if src == "float32":
         doubled = convert(array * np.float32(-2) + np.float32(1), src, dst)
-        assert casts.is_poison(doubled, dtypes.of(dst)).tolist()[:5] == [
+        assert poison.is_poison(doubled, dtypes.of(dst)).tolist()[:5] == [
             False,
             True,
             True,

@@ -72,7 +72,7 @@ def broken(checkout: Path, patterns: Iterable[str], beta1: str) -> tuple[list[Br
         waiting += _called(module, name, function, by_end)
     found: list[Broken] = []
     for module, function in reached.values():
-        judged = ((getattr(at, "lineno", 0), of.code) for at, of in findings(function))
+        judged = ((line, told.code) for line, told in findings(function))
         for line, code in [*judged, *_arguments(function)]:
             found.append(Broken(code, module.file, line, function.name))
     return sorted(set(found)), len(reached)

@@ -8,14 +8,10 @@ whom), `operations` (what each does), `algorithms` (who sends what to whom, when
 from __future__ import annotations
 
 from nki_dist.collectives.replica_group import ReplicaGroup, rg_partition_op
-from nki_dist.isa.collectives.all_gather import all_gather
-from nki_dist.isa.collectives.all_gather_v import all_gather_v
-from nki_dist.isa.collectives.all_reduce import all_reduce
-from nki_dist.isa.collectives.all_to_all import all_to_all
-from nki_dist.isa.collectives.all_to_all_v import all_to_all_v
-from nki_dist.isa.collectives.collective_permute import collective_permute
-from nki_dist.isa.collectives.collective_permute_implicit import collective_permute_implicit
-from nki_dist.isa.collectives.collective_permute_implicit_reduce import (
+from nki_dist.isa.collectives.groups import all_gather, all_reduce, all_to_all, reduce_scatter
+from nki_dist.isa.collectives.permutes import (
+    collective_permute,
+    collective_permute_implicit,
     collective_permute_implicit_reduce,
 )
 from nki_dist.isa.collectives.prepared import (
@@ -28,7 +24,7 @@ from nki_dist.isa.collectives.rank_registers import (
     collective_permute_implicit_current_processing_rank_id,
     rank_id,
 )
-from nki_dist.isa.collectives.reduce_scatter import reduce_scatter
+from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
 
 __all__ = [
     "ReplicaGroup",

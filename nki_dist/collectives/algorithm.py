@@ -15,7 +15,6 @@ from typing import Final, TypeAlias, cast
 
 import numpy as np
 
-from nki_dist.collectives.counted import count_messages
 from nki_dist.collectives.members import Members, Stage
 from nki_dist.collectives.party import Array, Party, Waiting
 from nki_dist.collectives.question import Question
@@ -106,13 +105,9 @@ class Algorithm(ABC):
         """
         return None
 
+    @abstractmethod
     def messages(self, opcode: str, size: int) -> Sequence[int]:
-        """How many messages each member of a group sends, by its place.
-
-        Counted by letting them, in as many steps as there are messages: an algorithm that knows
-        says it itself.
-        """
-        return count_messages(self, opcode, size)
+        """How many messages each member of a group sends, by its place: dry runs ask."""
 
     # ---- what it costs --------------------------------------------------------------------------
 
@@ -147,19 +142,15 @@ class TwoPasses(Algorithm):
         return (yield from self.gather_parts(x, reduction.finish(mine)))
 
     def messages(self, opcode: str, size: int) -> Sequence[int]:
-        passes = PASSES[opcode]
-        sent = [self.sends(reduces, size) for reduces in passes]
-        if None in sent:
-            return super().messages(opcode, size)
-        return [sum(n for n in sent if n is not None)] * size
+        return [sum(self.sends(reduces, size) for reduces in PASSES[opcode])] * size
 
-    def sends(self, reduces: bool, size: int) -> int | None:
-        """Messages that every member sends in a pass, if they are as many and their number known.
+    @abstractmethod
+    def sends(self, reduces: bool, size: int) -> int:
+        """Messages that every member sends in a pass.
 
         Args:
             reduces: of reducing and scattering; else of gathering.
         """
-        return None
 
     @abstractmethod
     def one_pass(self, m: Members, chunk: float, reduces: bool) -> list[Stage]:

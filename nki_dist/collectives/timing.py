@@ -12,8 +12,8 @@ neuron-runtime/explore/compute-comm-overlap.rst.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
@@ -28,6 +28,8 @@ from nki_dist.program.walk import operands
 from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Seat
 from nki_dist.topology.topology import Topology
+
+Price: TypeAlias = "Callable[[Question, int, int], float]"
 
 
 class _Groups:
@@ -73,8 +75,7 @@ class _Rules:
     def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
-        self._prices: dict[tuple[Question, int, int], float] = {}
-        self._moves: dict[tuple[Question, int, int], float] = {}
+        self._prices: dict[tuple[Price, Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
         self._instructions: dict[int, _Known] = {}
@@ -151,15 +152,18 @@ class _Rules:
         return Exchange(known.i.opcode, (), (), price, price, self._meets[who])
 
     def _price(self, question: Question, sharing: int, cores: int) -> float:
+        direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
+        return self._once(self._direct if direct else self._by_algorithm, question, sharing, cores)
+
+    def _once(self, price: Price, question: Question, number: int, cores: int) -> float:
+        """A price, which all groups that sit alike have."""
         alike = question.moved()
-        key = (alike, sharing, cores)
+        key = (price, alike, number, cores)
         if key not in self._prices:
-            direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
-            price = self._direct if direct else self._by_algorithm
             try:
-                self._prices[key] = price(alike, sharing, cores)
+                self._prices[key] = price(alike, number, cores)
             except LaunchError:  # which names the ranks of the group that was asked about
-                self._prices[key] = price(question, sharing, cores)
+                self._prices[key] = price(question, number, cores)
         return self._prices[key]
 
     def _direct(self, question: Question, sharing: int, cores: int) -> float:
@@ -203,7 +207,8 @@ class _Rules:
         rank, kind = seats[me].rank, self._kind(i, me, seats)
         busy = 0.0
         if target is not None:
-            busy = self._move(self._question(known, (rank, target), arch), channels, len(kind))
+            question = self._question(known, (rank, target), arch)
+            busy = self._once(self._between_two, question, channels, len(kind))
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
         own = [n for n in self._numbers([rank], kind) if n != me]
@@ -212,16 +217,9 @@ class _Rules:
         known.made[me] = made
         return made
 
-    def _move(self, question: Question, channels: int, cores: int) -> float:
+    def _between_two(self, question: Question, channels: int, cores: int) -> float:
         touches = OPERATIONS[question.opcode].touches
-        alike = question.moved()
-        key = (alike, channels, cores)
-        if key not in self._moves:
-            try:
-                self._moves[key] = move_ns(alike, self.topology, channels, touches, cores)
-            except LaunchError:
-                self._moves[key] = move_ns(question, self.topology, channels, touches, cores)
-        return self._moves[key]
+        return move_ns(question, self.topology, channels, touches, cores)
 
 
 def _kinds(i: Instruction) -> frozenset[str]:

@@ -7,7 +7,6 @@ looking. Not checked here: which instruction may use what (see `decode_body`).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.compiler.encode import CALLED, PLACED, WRITTEN
+from nki_dist.compiler.passes.allocate import in_time
 from nki_dist.compiler.values import data_type
 from nki_dist.compiler.wire import malformed
 from nki_dist.dtypes import DType
@@ -239,14 +239,9 @@ def _data(body: dict[str, Any], made: list[Storage]) -> None:
 
 def _peak(found: Storages, arch: Arch) -> None:
     """Refuse programs that would need more host memory than HBM has at any one time."""
-    ends: list[tuple[int, int]] = []
     alive = 0
-    for s in sorted((s for s in found.made if s.role == "local"), key=lambda s: s.first):
-        while ends and ends[0][0] < s.first:
-            alive -= heapq.heappop(ends)[1]
-        nbytes = found.kinds[found.kind_of[s.number]].nbytes
-        alive += nbytes
-        heapq.heappush(ends, (s.last, nbytes))
+    for s, ended in in_time(s for s in found.made if s.role == "local"):
+        alive += s.nbytes - sum(over.nbytes for over in ended)
         if alive > arch.hbm_stack_bytes:
             malformed(
                 f"{alive} bytes of local tensors are alive at once; HBM has {arch.hbm_stack_bytes}"

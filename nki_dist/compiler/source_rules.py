@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from nki_dist.compiler.locations import is_users
 from nki_dist.errors import CompileError, CompilerMayRejectWarning, Diagnostic, NkiError
 
-Finding: TypeAlias = "tuple[int, type[Diagnostic], str, str]"  # line, class, message, code
+Finding: TypeAlias = "tuple[int, Diagnostic]"  # the line, and what is said without a place
 
 _IDENTITY = (ast.Is, ast.IsNot)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -55,8 +55,9 @@ def check_sources(functions: Iterable[CodeType]) -> list[CompilerMayRejectWarnin
     found: dict[str, Diagnostic] = {}
     for code in sorted(functions, key=lambda c: (c.co_filename, c.co_firstlineno)):
         judged = _judged(code) if is_users(code.co_filename) else ()
-        for line, kind, message, name in judged:
-            finding = kind(message, code=name, location=f"{code.co_filename}:{line}")
+        for line, told in judged:
+            place = f"{code.co_filename}:{line}"
+            finding = type(told)(told.message, code=told.code, location=place)
             found.setdefault(f"{finding.location} {finding.code}", finding)
     for finding in found.values():
         if isinstance(finding, NkiError):
@@ -76,7 +77,7 @@ def _judged(code: CodeType) -> tuple[Finding, ...]:
     if found is None:
         found = _read("".join(lines), first, code.co_name)
         return found or ()
-    return tuple((first - 1 + line, kind, message, name) for line, kind, message, name in found)
+    return tuple((first - 1 + line, told) for line, told in found)
 
 
 def _last_line(code: CodeType) -> int:
@@ -111,15 +112,12 @@ def _read(text: str, first: int, name: str) -> tuple[Finding, ...] | None:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             top = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             if top == first:
-                return tuple(
-                    (getattr(at, "lineno", 0), type(found), found.message, found.code)
-                    for at, found in findings(node)
-                )
+                return tuple(findings(node))
     return None
 
 
-def findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
-    """What is found in a function that may have been read only, each with the node at fault."""
+def findings(function: ast.FunctionDef) -> Iterator[Finding]:
+    """What is found in a function that may have been read only."""
     bodies: set[str] | None = None
     for node in _own(function):
         if isinstance(node, ast.Compare):
@@ -128,40 +126,37 @@ def findings(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Diagnostic]]:
             yield from _keys(node)
         elif isinstance(node, _COMPREHENSIONS):
             lazy = isinstance(node, ast.GeneratorExp)
-            yield (
+            yield _refused_by_aws(
                 node,
-                CompilerMayRejectWarning(
-                    f"a {'generator expression' if lazy else 'comprehension'}; AWS's compiler is "
-                    "reported to refuse it in kernels and the functions they call",
-                    code="python-generator" if lazy else "python-comprehension",
-                ),
+                f"a {'generator expression' if lazy else 'comprehension'}; AWS's compiler is "
+                "reported to refuse it in kernels and the functions they call",
+                code="python-generator" if lazy else "python-comprehension",
             )
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             bodies = _loop_bodies(function) if bodies is None else bodies
-            if node.name in bodies:
-                continue
-            yield (
-                node,
-                CompilerMayRejectWarning(
+            if node.name not in bodies:
+                yield _refused_by_aws(
+                    node,
                     f"{node.name} is defined inside {function.name}; AWS's compiler is reported to "
                     "refuse inner functions, other than the bodies of nl.fori_loop and "
                     "nl.while_loop",
                     code="python-inner-function",
-                ),
-            )
+                )
         elif isinstance(node, ast.Raise):
-            yield (
+            yield _refused_by_aws(
                 node,
-                CompilerMayRejectWarning(
-                    "a raise statement; AWS's compiler is reported to refuse it wherever it stands "
-                    "in a kernel, also where it is never reached",
-                    code="python-raise",
-                ),
+                "a raise statement; AWS's compiler is reported to refuse it wherever it stands "
+                "in a kernel, also where it is never reached",
+                code="python-raise",
             )
         elif isinstance(node, (ast.Assign, ast.For)):
             yield from _targets(node)
         elif isinstance(node, ast.Call):
             yield from _calls(node)
+
+
+def _refused_by_aws(node: Any, message: str, *, code: str) -> Finding:
+    return node.lineno, CompilerMayRejectWarning(message, code=code)
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -207,61 +202,50 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _identity(node: ast.Compare) -> Iterator[tuple[ast.AST, Diagnostic]]:
+def _identity(node: ast.Compare) -> Iterator[Finding]:
     left = node.left
     for operator, right in zip(node.ops, node.comparators, strict=True):
         if isinstance(operator, _IDENTITY) and not (_is_none(left) or _is_none(right)):
             word, instead = ("is", "==") if isinstance(operator, ast.Is) else ("is not", "!=")
-            yield (
+            yield _refused_by_aws(
                 node,
-                CompilerMayRejectWarning(
-                    f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: the migration guide says "
-                    f"that AWS's compiler doesn't know `{word}`; write `{instead}`",
-                    code="python-identity",
-                ),
+                f"`{ast.unparse(left)} {word} {ast.unparse(right)}`: the migration guide says "
+                f"that AWS's compiler doesn't know `{word}`; write `{instead}`",
+                code="python-identity",
             )
         left = right
 
 
-def _keys(node: ast.Dict) -> Iterator[tuple[ast.AST, Diagnostic]]:
+def _keys(node: ast.Dict) -> Iterator[Finding]:
     for key in node.keys:
         if isinstance(key, ast.Constant) and not isinstance(key.value, str):
-            yield (
-                node,
-                CompileError(
-                    f"a dict with the key {key.value!r}; dicts of kernels have strings as keys",
-                    code="python-dict-key",
-                ),
-            )
+            message = f"a dict with the key {key.value!r}; dicts of kernels have strings as keys"
+            yield node.lineno, CompileError(message, code="python-dict-key")
             return
 
 
-def _targets(node: ast.Assign | ast.For) -> Iterator[tuple[ast.AST, Diagnostic]]:
+def _targets(node: ast.Assign | ast.For) -> Iterator[Finding]:
     loop = isinstance(node, ast.For)
     for target in [node.target] if isinstance(node, ast.For) else node.targets:
         if not isinstance(target, (ast.Tuple, ast.List)):
             continue
         if loop or any(isinstance(element, ast.Subscript) for element in target.elts):
             what = "several loop variables" if loop else "unpacking into subscripts"
-            yield (
+            yield _refused_by_aws(
                 target,
-                CompilerMayRejectWarning(
-                    f"{what} (`{ast.unparse(target)}`); AWS's compiler is reported to refuse it. "
-                    "Unpack into names, one statement further",
-                    code="python-targets",
-                ),
+                f"{what} (`{ast.unparse(target)}`); AWS's compiler is reported to refuse it. "
+                "Unpack into names, one statement further",
+                code="python-targets",
             )
 
 
-def _calls(node: ast.Call) -> Iterator[tuple[ast.AST, Diagnostic]]:
+def _calls(node: ast.Call) -> Iterator[Finding]:
     name = _called(node)
     method = isinstance(node.func, ast.Attribute)
     if (name in _ORDERING and not method) or (name == "sort" and method) or name in _OF_INTEGERS:
-        yield (
+        yield _refused_by_aws(
             node,
-            CompilerMayRejectWarning(
-                f"a call of {name}(); AWS's compiler is reported not to know it. Compute the value "
-                "outside the kernel and pass it as an argument",
-                code="python-builtin",
-            ),
+            f"a call of {name}(); AWS's compiler is reported not to know it. Compute the value "
+            "outside the kernel and pass it as an argument",
+            code="python-builtin",
         )

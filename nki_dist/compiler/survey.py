@@ -15,11 +15,10 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.checks import Checks
-from nki_dist.compiler.compile import Bind, CheckOutputs, trace_for
+from nki_dist.compiler.compile import Bind, CheckOutputs, trace_core, trace_for
 from nki_dist.compiler.compiled import Grid
 from nki_dist.compiler.config import held_to
 from nki_dist.errors import NkiError
-from nki_dist.isa.spec import tracing_with
 
 
 @dataclass
@@ -61,14 +60,9 @@ def survey(
         trace.dropped = found.errors
         try:
             args, kwargs = bind(trace)
-            with tracing_with(trace):
-                for ids in grid.instances(core):
-                    with trace.instance(grid.shape, ids):
-                        result = function(*args, **kwargs)
-                    returned = outputs_of(trace, result)
-            outputs.append(returned)
-            storages = trace.program.storages
-            found.written |= {s.index for s in storages if s.role == "input" and s.written}
+            program = trace_core(function, grid, trace, args, kwargs, outputs_of)
+            outputs.append(program.outputs)
+            found.written |= {s.index for s in program.storages if s.role == "input" and s.written}
         except NkiError as error:
             found.errors.append(error)
             return found

@@ -65,21 +65,10 @@ class Rewrite:
         self._new = {a: b for a, b in zip(old, new) if a is not b}
 
     def block(self, block: Block) -> Block:
-        return [self._loop(b) if isinstance(b, Loop) else self.instruction(b) for b in block]
-
-    def _loop(self, loop: Loop) -> Loop:
-        made = Loop(
-            loop.kind,
-            loop.location,
-            loop.register,
-            loop.start,
-            loop.stop,
-            loop.step,
-            loop.condition,
-            loop.outside,
-        )
-        made.body = self.block(loop.body)
-        return made
+        return [
+            b.with_body(self.block(b.body)) if isinstance(b, Loop) else self.instruction(b)
+            for b in block
+        ]
 
     def instruction(self, i: Instruction) -> Instruction:
         """The same on the new storages."""

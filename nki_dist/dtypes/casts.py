@@ -21,20 +21,8 @@ import numpy as np
 from nki_dist.dtypes import dtype as dt
 from nki_dist.dtypes import rounding, tables
 from nki_dist.dtypes.dtype import DType
-from nki_dist.dtypes.poison import fill_poison, is_poison, poison
-from nki_dist.dtypes.scratch import BLOCK, Array, Kernel, Scratch, blocked
+from nki_dist.dtypes.scratch import Array, Kernel, Scratch, blocked
 from nki_dist.errors import NkiValidationError
-
-__all__ = [
-    "BLOCK",
-    "Scratch",
-    "converter",
-    "fill_poison",
-    "from_float32",
-    "is_poison",
-    "poison",
-    "to_float32",
-]
 
 _NARROW = frozenset({dt.float8_e4m3, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e8m0fnu})
 _WIDE = frozenset({dt.float32, dt.tfloat32})  # stored as float32
@@ -78,16 +66,6 @@ def converter(
     return blocked(_through_float32(src, dst, memory, saturate))
 
 
-def from_float32(dst: DType, *, saturate: bool = False, scratch: Scratch | None = None) -> Kernel:
-    """`converter(float32, dst)`."""
-    return converter(dt.float32, dst, saturate=saturate, scratch=scratch)
-
-
-def to_float32(src: DType, *, scratch: Scratch | None = None) -> Kernel:
-    """`converter(src, float32)`."""
-    return converter(src, dt.float32, scratch=scratch)
-
-
 def _worth_a_table(src: DType, dst: DType) -> bool:
     """One lookup beats two steps unless both are cheap: 16-bit floats to integers and bool."""
     return src.is_float and (src.bits == 8 or dst.is_float)
@@ -116,7 +94,7 @@ def _from_float32(dst: DType, scratch: Scratch, saturate: bool) -> Kernel:
     if dst in _NARROW:
         return tables.to_narrow_float(dst, scratch, saturate)
     if dst is dt.bool_:
-        return rounding.to_bool()
+        return rounding.to_bool
     return rounding.to_integer(dst, scratch)
 
 
@@ -126,7 +104,7 @@ def _to_float32(src: DType, scratch: Scratch) -> Kernel:
     if src is dt.bool_:
         return _from_bool
     if src in _NARROW:
-        return tables.lookup_pairs(tables.narrow_values(src.storage), scratch)
+        return tables.lookup_pairs(tables.narrow_values(src.storage), src, scratch)
     return tables.lookup(_float16_values(), src, scratch)
 
 

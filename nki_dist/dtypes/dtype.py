@@ -48,22 +48,6 @@ class DType:
         max: largest finite value, likewise.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "bits",
-        "dtype",
-        "is_float",
-        "is_integer",
-        "is_mx",
-        "itemsize",
-        "kind",
-        "max",
-        "min",
-        "name",
-        "raw",
-        "storage",
-    )
-
     name: str
     dtype: np.dtype[Any]
     storage: np.dtype[Any]

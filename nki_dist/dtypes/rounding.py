@@ -150,10 +150,6 @@ def to_integer(dst: DType, scratch: Scratch) -> Kernel:
     return kernel
 
 
-def to_bool() -> Kernel:
+def to_bool(out: Array, inp: Array) -> None:
     """float32 -> bool: anything but zero is true, NaN included."""
-
-    def kernel(out: Array, inp: Array) -> None:
-        np.not_equal(inp, 0, out=out)
-
-    return kernel
+    np.not_equal(inp, 0, out=out)

@@ -23,7 +23,6 @@ ml_dtypes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 import ml_dtypes
@@ -87,10 +86,10 @@ def lookup(table: Array, src: DType, scratch: Scratch) -> Kernel:
     return kernel
 
 
-def lookup_pairs(table: Array, scratch: Scratch) -> Kernel:
+def lookup_pairs(table: Array, src: DType, scratch: Scratch) -> Kernel:
     """8-bit float -> float32 two elements at a time, where both arrays are contiguous."""
     pairs = _pairs(table.tobytes())
-    single = _byte_lookup(table, scratch)
+    single = lookup(table, src, scratch)
 
     def kernel(out: Array, inp: Array) -> None:
         if inp.size & 1 or not (inp.flags.c_contiguous and out.flags.c_contiguous):
@@ -100,15 +99,6 @@ def lookup_pairs(table: Array, scratch: Scratch) -> Kernel:
         index = scratch.get("index", halves.shape, INDEX)
         np.copyto(index, halves)
         np.take(pairs, index, out=out.reshape(-1).view(np.uint64), mode="wrap")
-
-    return kernel
-
-
-def _byte_lookup(table: Array, scratch: Scratch) -> Callable[[Array, Array], None]:
-    def kernel(out: Array, inp: Array) -> None:
-        index = scratch.get("index", inp.shape, INDEX)
-        np.copyto(index, inp.view(np.uint8))
-        np.take(table, index, out=out.view(U32), mode="wrap")
 
     return kernel
 

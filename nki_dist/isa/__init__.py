@@ -1,4 +1,4 @@
-"""`nki_dist.isa`: the instructions of a NeuronCore, one file each.
+"""`nki_dist.isa`: the instructions of a NeuronCore, a file each or with others of their kind.
 
 `INSTRUCTIONS` maps opcode to the instruction's declaration; codec, executor and timing look there.
 """
@@ -13,19 +13,16 @@ from typing import NoReturn as _NoReturn
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.activate2 import activate2
-from nki_dist.isa.activation import activation
-from nki_dist.isa.activation_reduce import activation_reduce
-from nki_dist.isa.affine_select import affine_select
-from nki_dist.isa.bn_aggr import bn_aggr
-from nki_dist.isa.bn_stats import bn_stats
+from nki_dist.isa.activation import activation, activation_reduce
+from nki_dist.isa.affine import affine_select, iota
+from nki_dist.isa.batch_norm import bn_aggr, bn_stats
 from nki_dist.isa.collectives import COLLECTIVES
-from nki_dist.isa.core_barrier import core_barrier
 from nki_dist.isa.described import absent as _absent
 from nki_dist.isa.device_print import device_print
 from nki_dist.isa.dma_compute import dma_compute
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.dma_transpose import dma_transpose
-from nki_dist.isa.dropout import dropout
+from nki_dist.isa.eight import max8, nc_find_index8, nc_match_replace8
 from nki_dist.isa.enums import (
     dependency,
     dge_mode,
@@ -42,46 +39,35 @@ from nki_dist.isa.enums import (
     vector_engine,
 )
 from nki_dist.isa.exponential import exponential
+from nki_dist.isa.gathers import local_gather, nc_n_gather
 from nki_dist.isa.handle import NkiInstruction
-from nki_dist.isa.iota import iota
 from nki_dist.isa.language_math import language_math
-from nki_dist.isa.local_gather import local_gather
-from nki_dist.isa.max8 import max8
+from nki_dist.isa.lnc import core_barrier, sendrecv
 from nki_dist.isa.memset import memset
-from nki_dist.isa.nc_find_index8 import nc_find_index8
-from nki_dist.isa.nc_match_replace8 import nc_match_replace8
 from nki_dist.isa.nc_matmul import nc_matmul
 from nki_dist.isa.nc_matmul_mx import nc_matmul_mx
-from nki_dist.isa.nc_n_gather import nc_n_gather
 from nki_dist.isa.nc_stream_shuffle import nc_stream_shuffle
 from nki_dist.isa.nc_transpose import nc_transpose
 from nki_dist.isa.nonzero_with_count import nonzero_with_count
 from nki_dist.isa.platform import get_nc_sub_version, get_nc_version
 from nki_dist.isa.quantize_mx import quantize_mx
-from nki_dist.isa.rand2 import rand2
-from nki_dist.isa.rand_get_state import rand_get_state
-from nki_dist.isa.rand_set_state import rand_set_state
-from nki_dist.isa.range_select import range_select
+from nki_dist.isa.random_numbers import dropout, rand2, rng
+from nki_dist.isa.random_state import rand_get_state, rand_set_state, set_rng_seed
 from nki_dist.isa.reciprocal import reciprocal
 from nki_dist.isa.registers import register_alloc, register_load, register_move, register_store
-from nki_dist.isa.rng import rng
 from nki_dist.isa.scalar import NkiScalar, scalar_load, scalar_store
 from nki_dist.isa.scalar import load as _scalar_load
+from nki_dist.isa.scalar import scalar_arithmetic as _scalar_arithmetic
 from nki_dist.isa.scalar import store as _scalar_store
-from nki_dist.isa.scalar_arithmetic import scalar_arithmetic as _scalar_arithmetic
+from nki_dist.isa.scalar_reductions import tensor_scalar_cumulative, tensor_scalar_reduce
 from nki_dist.isa.scalar_tensor_tensor import scalar_tensor_tensor
-from nki_dist.isa.select_reduce import select_reduce
-from nki_dist.isa.sendrecv import sendrecv
+from nki_dist.isa.selects import range_select, select_reduce
 from nki_dist.isa.sequence_bounds import sequence_bounds
-from nki_dist.isa.set_rng_seed import set_rng_seed
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
-from nki_dist.isa.tensor_partition_reduce import tensor_partition_reduce
-from nki_dist.isa.tensor_reduce import tensor_reduce
+from nki_dist.isa.tensor_reductions import tensor_partition_reduce, tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
-from nki_dist.isa.tensor_scalar_cumulative import tensor_scalar_cumulative
-from nki_dist.isa.tensor_scalar_reduce import tensor_scalar_reduce
 from nki_dist.isa.tensor_tensor import tensor_tensor
 from nki_dist.isa.tensor_tensor_scan import tensor_tensor_scan
 from nki_dist.isa.topk import topk

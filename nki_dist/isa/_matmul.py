@@ -20,10 +20,10 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.array_tile import tile_holding, tile_sizes
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Array, Kit
+from nki_dist.isa.tensor_engine import tile_holding, tile_sizes
 from nki_dist.isa.tracing import may_reject
 from nki_dist.ops.arrays import add_where
 from nki_dist.ops.function import copy

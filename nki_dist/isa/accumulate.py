@@ -17,16 +17,18 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import AluOp
+from nki_dist.isa.broadcast import Staged
 from nki_dist.isa.checks import rule, scalar_or_column, tile_dtype
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.reductions import SUMS, reduce
-from nki_dist.isa.rows import crowded, flat_rows, scratch_rows
+from nki_dist.isa.rows import column, crowded, flat_rows, scratch_rows
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, is_array, op
 from nki_dist.program import Access, Instruction
 
+COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 _REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
 
 
@@ -115,18 +117,42 @@ def accumulate(
     ]
 
 
-def reduced(
+def summed(
+    i: Instruction,
     kit: Kit,
-    engine: str,
     data: Access,
-    out: Array,
+    work: Staged,
     alu: AluOp,
     cmd: reduce_cmd,
-    initial: Any = None,
+    initial: Any = 0,
 ) -> list[Operation]:
-    """`accumulate` of results that may lie anywhere."""
-    rows, copied = flat_rows(kit, out) if reduces(cmd) else (out, [])
-    return [*copied, *accumulate(kit, engine, data, rows, alu, cmd, initial)]
+    """An instruction whose results are reduced before they are rounded.
+
+    The registers are read out last: reduce_res may be part of dst.
+
+    Args:
+        work: what makes the results.
+        initial: for load_reduce, a number or a (P, 1) tile.
+    """
+    loads = cmd is reduce_cmd.load_reduce
+    first, load = column(kit, initial if loads else 0)
+    rows, copied = flat_rows(kit, work.out) if reduces(cmd) else (work.out, [])
+    total = accumulate(kit, i.engine, data, rows, alu, cmd, first)
+    negate = i.args.get("reduce_res_negate", False)
+    return [
+        *load,
+        *work.around(*work.ops, *copied, *total),
+        *read_out(kit, i.engine, data, i["reduce_res"], negate),
+    ]
+
+
+@rule
+def reduction_operator(i: Instruction, arch: Arch, names: tuple[str, ...], allowed: str) -> None:
+    """What to reduce with is given where there is something to reduce."""
+    (name,) = names
+    if reduces(i["reduce_cmd"]) and i[name] is None:
+        message = f"reduce_cmd.{i['reduce_cmd'].name} needs {name}; allowed: {allowed}"
+        raise NkiValidationError(message, code="reduce-command")
 
 
 def read_out(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nki_dist.arch import Arch
-from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import one_per_partition, read_out, reduced, reduces
-from nki_dist.isa.activation import COMMANDS, FUNCTIONS
+from nki_dist.isa.accumulate import COMMANDS, one_per_partition, reduction_operator, summed
+from nki_dist.isa.activation import FUNCTIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
-from nki_dist.isa.checks import number_or_column, same_tile, unpacked
+from nki_dist.isa.checks import number_or_column, same_dtype, same_tile, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element, reads_sums
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
@@ -45,7 +42,10 @@ _OPS = ("multiply", "add", "subtract", "bypass")
         number_or_column("relu_param", "data"),
         one_per_partition("reduce_res", "data"),
         unpacked("dst data imm0 imm1 relu_param reduce_res"),
+        same_dtype("imm0 imm1", "they must be equal"),
+        reduction_operator("reduce_op", ", ".join(sorted(ACTIVATE2_REDUCE))),
     ],
+    cost=per_element("dst", flops=4, known=False, sums=reads_sums),
 )
 def activate2(
     dst=write(indirect=16),
@@ -103,56 +103,18 @@ def _operators(i: Instruction, arch: Arch) -> None:
         elif i[f"reverse{n}"]:
             message = f"reverse{n}=True with op{n}=bypass; allowed: False"
             raise NkiValidationError(message, code="argument-combination")
-    imms = b.tiles(i["imm0"], i["imm1"])
-    if len({a.dtype for a in imms}) > 1:
-        raise NkiValidationError(
-            f"imm0 has dtype {imms[0].dtype}, imm1 {imms[1].dtype}; they must be equal",
-            code="dtype-mismatch",
-            numbers={"first": imms[0].dtype, "second": imms[1].dtype},
-        )
-
-
-@activate2.check
-def _reduction(i: Instruction, arch: Arch) -> None:
-    if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
-        raise NkiValidationError(
-            f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: "
-            + ", ".join(sorted(ACTIVATE2_REDUCE)),
-            code="reduce-command",
-        )
 
 
 @activate2.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    data = i["data"]
-    ops, around, out = _function(i, kit)
-    ops += reduced(kit, "scalar", data, out, ALU[i["reduce_op"] or "add"], i["reduce_cmd"])
-    return [*around(*ops), *read_out(kit, "scalar", data, i["reduce_res"])]
-
-
-def _function(i: Instruction, kit: Kit) -> tuple[list[Operation], Any, Any]:
-    """The function's operations, conversions around them, and where the result is."""
-    operators = _ops(i)
-    imms = [i[f"imm{n}"] if o != "bypass" else None for n, o in zip("01", operators, strict=True)]
-    function = function_of(i["op"])
-    param = i["relu_param"] if function.takes_param else None
-    sources = [i["data"], *b.tiles(*imms, param)]
-    out, arrays, around = kit.elementwise(i["dst"], sources, float32)
-    rest = iter(arrays[1:])
-    x, s0, s1, slope = arrays[0], *(b.pick(v, rest) for v in (*imms, param))
-    ops: list[Operation] = []
-    stages = ((operators[0], s0, "reverse0", (s1, slope)), (operators[1], s1, "reverse1", (slope,)))
-    for operator, value, reverse, later in stages:
-        if operator != "bypass":
-            mid = b.between(kit, out, *later)
-            ops.append(b.apply(ALU[operator], x, value, mid, i[reverse]))
-            x = mid
-    params = (slope,) if function.takes_param else ()
-    return [*ops, op(function.f32, x, out, *params)], around, out
-
-
-@activate2.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    read = arch.accumulator_read_cycles if i["reduce_res"] is not None else 0
-    cycles = issue_cycles(i["dst"].free_size, arch) + read
-    return Cost(cycles=cycles, flops=4 * i["dst"].size, known=False)
+    data, function = i["data"], function_of(i["op"])
+    stages = [
+        b.Stage(ALU[operator], i["imm" + n], i["reverse" + n])
+        for n, operator in zip("01", _ops(i), strict=True)
+        if operator != "bypass"
+    ]
+    slope = i["relu_param"] if function.takes_param else None
+    work = b.staged(kit, i["dst"], data, *stages, later=slope)
+    params = (work.later,) if function.takes_param else ()
+    work.ops.append(op(function.f32, work.x, work.out, *params))
+    return summed(i, kit, data, work, ALU[i["reduce_op"] or "add"], i["reduce_cmd"])

@@ -1,16 +1,12 @@
-"""nisa.activation: a function of scaled and shifted data, with the sums of its rows."""
+"""nisa.activation and activation_reduce: functions of scaled and shifted data, sums of its rows."""
 
 from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import one_per_partition, read_out, reduced, reduces
+from nki_dist.isa.accumulate import COMMANDS, one_per_partition, reduction_operator, summed
 from nki_dist.isa.activations import ACTIVATIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATION_REDUCE, ALU
@@ -20,13 +16,12 @@ from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, last_writes
 from nki_dist.isa.operands import Choice, Op, read, write
-from nki_dist.isa.spec import Cost, instruction, require_generation
-from nki_dist.isa.timing_rules import issue_cycles
+from nki_dist.isa.spec import instruction, require_generation
+from nki_dist.isa.timing_rules import per_element, reads_sums
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])
-COMMANDS = (reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce, reduce_cmd.reset_reduce)
 
 
 def _check_bias(i: Instruction, arch: Arch) -> None:
@@ -57,7 +52,8 @@ OPERANDS = (  # of activation_reduce, too
     engines="scalar",
     effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
     table="op",
-    checks=OPERANDS,
+    checks=[*OPERANDS, reduction_operator("reduce_op", "nl.add")],
+    cost=per_element("dst", flops=3, sums=reads_sums),
 )
 def activation(
     dst=write(indirect=16),
@@ -90,15 +86,8 @@ def activation(
     return locals()
 
 
-@activation.check
-def _reduction(i: Instruction, arch: Arch) -> None:
-    if reduces(i["reduce_cmd"]) and i["reduce_op"] is None:
-        message = f"reduce_cmd.{i['reduce_cmd'].name} needs reduce_op; allowed: nl.add"
-        raise NkiValidationError(message, code="reduce-command")
-
-
 @activation.meaning
-def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+def _activation_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return activate(i, kit, i["reduce_cmd"])
 
 
@@ -107,11 +96,15 @@ def activate(i: Instruction, kit: Kit, cmd: reduce_cmd) -> list[Operation]:
     data, result = i["data"], i["reduce_res"]
     if cmd is reduce_cmd.idle and result is None and _is_copy(i):
         return move(i["dst"], data, kit, whole=False)
-    ops, around, out = _function(i, kit)
-    # The registers are updated before results are stored, and read out last: reduce_res may be
-    # part of dst.
-    ops += reduced(kit, "scalar", data, out, ALU["add"], cmd)
-    return [*around(*ops), *read_out(kit, "scalar", data, result)]
+    scale, bias = i["scale"], i["bias"]
+    scaled = isinstance(scale, Access) or scale != 1
+    # Adding 0 changes the sign of a zero only, which a reciprocal would show.
+    moved = isinstance(bias, Access) or (bias is not None and (bias != 0 or scaled))
+    stages = [b.Stage(ALU["multiply"], scale)] if scaled else []
+    stages += [b.Stage(ALU["add"], bias)] if moved else []
+    work = b.staged(kit, i["dst"], data, *stages)
+    work.ops.append(op(function_of(i["op"]).f32, work.x, work.out))
+    return summed(i, kit, data, work, ALU["add"], cmd)
 
 
 def _is_copy(i: Instruction) -> bool:
@@ -121,29 +114,41 @@ def _is_copy(i: Instruction) -> bool:
     return same and plain and i["op"] == "copy" and last_writes(i["dst"]) is None
 
 
-def _function(i: Instruction, kit: Kit) -> tuple[list[Operation], Any, Any]:
-    """What makes `op(data * scale + bias)`, conversions around it, and where the result is."""
-    scale, bias = i["scale"], i["bias"]
-    if not isinstance(scale, Access) and scale == 1:
-        scale = None
-    # Adding 0 changes the sign of a zero only, which a reciprocal would show.
-    if not isinstance(bias, Access) and bias == 0 and scale is None:
-        bias = None
-    out, arrays, around = kit.elementwise(i["dst"], [i["data"], *b.tiles(scale, bias)], float32)
-    rest = iter(arrays[1:])
-    x, factor, shift = arrays[0], b.pick(scale, rest), b.pick(bias, rest)
-    mid = b.between(kit, out, shift)
-    ops: list[Operation] = []
-    if factor is not None:
-        ops.append(op(np.multiply, x, factor, mid))
-        x = mid
-    if shift is not None:
-        ops.append(op(np.add, x, shift, out))
-        x = out
-    return [*ops, op(function_of(i["op"]).f32, x, out)], around, out
+@instruction(
+    engines="scalar",
+    effects=Effects(elementwise("data bias scale"), partial=False, bits=None, state=State.SUMS),
+    table="op",
+    checks=OPERANDS,
+    cost=per_element("dst", flops=4, sums=lambda i: True),
+)
+def activation_reduce(
+    dst=write(indirect=16),
+    op=Op(FUNCTIONS),
+    data=read(indirect=16),
+    reduce_op=Op(ACTIVATION_REDUCE),
+    reduce_res=write(optional=True),
+    bias=read(scalar=True, optional=True).default(None),
+    scale=read(scalar=True).default(1.0),
+    name=None,
+):
+    """`dst = op(data * scale + bias)`, `reduce_res = sum of each row of that`.
+
+    The same as nisa.activation with reduce_cmd.reset_reduce; see there.
+
+    Args:
+        dst, data: tiles with the same partitions and elements per partition.
+        op: an activation function.
+        reduce_op: nl.add.
+        reduce_res: (P, 1) tile, or None to leave the sums in the registers.
+        bias: a (P, 1) tile, a number (NeuronCore-v3 on), or nothing.
+        scale: a number or a (P, 1) float32 tile.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
 
 
-@activation.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    read = arch.accumulator_read_cycles if i["reduce_res"] is not None else 0
-    return Cost(cycles=issue_cycles(i["dst"].free_size, arch) + read, flops=3 * i["dst"].size)
+@activation_reduce.meaning
+def _activation_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    return activate(i, kit, reduce_cmd.reset_reduce)

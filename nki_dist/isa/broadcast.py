@@ -8,17 +8,16 @@ Follows: AWS Neuron SDK, `nki/api/nki/isa/__init__.py` (tensor_scalar and its re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import DType
+from nki_dist.dtypes import DType, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import check_unpacked, rule, scalar_or_column
-from nki_dist.isa.kit import Array, Kit
+from nki_dist.isa.kit import Around, Array, Kit
 from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.ops.operation import Operation, is_array, op, share_memory
 from nki_dist.program import Access, Instruction
@@ -119,42 +118,76 @@ def single(value: Any) -> np.float32:
         return np.float32(value)
 
 
-def tiles(*values: Any) -> list[Access]:
-    return [v for v in values if isinstance(v, Access)]
-
-
-def pick(value: Any, arrays: Iterator[Array]) -> Any:
-    """The next array for a tile, the number as float32, or None."""
-    if isinstance(value, Access):
-        return next(arrays)
-    return None if value is None else single(value)
-
-
-def pick_integer(value: Any, arrays: Iterator[Array]) -> Any:
-    if isinstance(value, Access):
-        return next(arrays)
-    return None if value is None else int(value)
-
-
 def apply(alu: AluOp, a: Any, b: Any, out: Array, reverse: bool = False) -> Operation:
-    """`out = a alu b` in float32 (`b alu a` if reversed); `b` is ignored by unary operators."""
+    """`out = a alu b` in float32, of bitwise operators on integers (`b alu a` if reversed).
+
+    `b` is ignored by unary operators.
+    """
+    function = alu.integer if alu.is_bitvec else alu.f32
+    assert function is not None
     if alu.arity == 1:
-        return op(alu.f32, a, None, out)
+        return op(function, a, None, out)
     if not is_array(b) and alu.name in _FASTER_WITH_ROWS:
         b = np.full(out.shape[-1:], b, np.float32)
-    return op(alu.f32, b, a, out) if reverse else op(alu.f32, a, b, out)
+    return op(function, b, a, out) if reverse else op(function, a, b, out)
 
 
-def apply_integer(alu: AluOp, a: Any, b: Any, out: Array, reverse: bool = False) -> Operation:
-    """As `apply`, on integers."""
-    assert alu.integer is not None
-    if alu.arity == 1:
-        return op(alu.integer, a, None, out)
-    return op(alu.integer, b, a, out) if reverse else op(alu.integer, a, b, out)
+class Stage(NamedTuple):
+    """One operator of several that an instruction applies, and its operand besides the data.
+
+    Attributes:
+        operand: a number or a tile; not looked at if the operator is unary.
+        reverse: the operand is the left side.
+    """
+
+    alu: AluOp
+    operand: Any
+    reverse: bool = False
 
 
-def between(kit: Kit, out: Array, *later: Any) -> Array:
-    """Where an intermediate result may go: `out`, unless operands still to be read live there."""
-    if any(share_memory(out, x) for x in later):
-        return kit.scratch(out.shape, out.dtype)
-    return out
+class Staged(NamedTuple):
+    """What takes data through operators.
+
+    Attributes:
+        x: what the last operator gives; the data itself where there are none.
+        out: where the instruction's result goes; `x` may be it.
+        ops: the operators' operations.
+        around: `around(*ops)` is the instruction: conversions in, these, conversion out.
+        later: the operand that is read afterwards.
+    """
+
+    x: Array
+    out: Array
+    ops: list[Operation]
+    around: Around
+    later: Any
+
+
+def staged(kit: Kit, dst: Access, data: Access, *stages: Stage, later: Any = None) -> Staged:
+    """Take data through operators one after the other: in float32, or all of them bitwise.
+
+    Args:
+        later: a further number or tile, for what the instruction does with the result.
+    """
+    bitwise = any(stage.alu.is_bitvec for stage in stages)
+    dtype = data.dtype if bitwise else float32
+    operands = [s.operand if s.alu.arity == 2 else None for s in stages] + [later]
+    tiles = [dst, data, *(v for v in operands if isinstance(v, Access))]
+    if bitwise:  # the widths are equal, and nothing converts
+        tiles = [as_dtype(a, dtype) for a in tiles]
+    out, arrays, around = kit.elementwise(tiles[0], tiles[1:], dtype)
+    x, rest = arrays[0], iter(arrays[1:])
+    given: list[Any] = []
+    for value in operands:
+        if isinstance(value, Access):
+            given.append(next(rest))
+        else:
+            given.append(value if value is None else int(value) if bitwise else single(value))
+    ops: list[Operation] = []
+    for n, stage in enumerate(stages):
+        # Not to `out` while operands that live there are still to be read.
+        meets = any(share_memory(out, a) for a in given[n + 1 :])
+        into = kit.scratch(out.shape, out.dtype) if meets else out
+        ops.append(apply(stage.alu, x, given[n], into, stage.reverse))
+        x = into
+    return Staged(x, out, ops, around, given[-1])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from nki_dist import dtypes as d
 from nki_dist.dtypes import float32
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import initial_value, one_per_partition, read_out, reduced
+from nki_dist.isa.accumulate import initial_value, one_per_partition, summed
 from nki_dist.isa.activations import ACTIVATIONS
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import dimensions, number_or_column, same_tile, tile_dtype
@@ -15,7 +13,6 @@ from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Choice, read, write
-from nki_dist.isa.rows import column
 from nki_dist.isa.spec import instruction
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.operation import Operation, op
@@ -69,16 +66,9 @@ def exponential(
 
 @exponential.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    src, cmd, shift = i["src"], i["reduce_cmd"], i["max_value"]
-    loads = cmd is reduce_cmd.load_reduce
-    initial, load = column(kit, i["reduce_init"] if loads else 0)
-    if not isinstance(shift, Access) and shift == 0:
-        shift = None
-    out, arrays, around = kit.elementwise(i["dst"], [src, *b.tiles(shift)], float32)
-    x, ops = arrays[0], [*load]
-    if shift is not None:
-        ops.append(op(np.subtract, x, b.pick(shift, iter(arrays[1:])), out))
-        x = out
-    ops.append(op(ACTIVATIONS["exp"].f32, x, out))
-    ops += reduced(kit, "vector", src, out, ALU["add"], cmd, initial)
-    return [*around(*ops), *read_out(kit, "vector", src, i["reduce_res"])]
+    src, shift = i["src"], i["max_value"]
+    moved = isinstance(shift, Access) or shift != 0
+    stages = [b.Stage(ALU["subtract"], shift)] if moved else []
+    work = b.staged(kit, i["dst"], src, *stages)
+    work.ops.append(op(ACTIVATIONS["exp"].f32, work.x, work.out))
+    return summed(i, kit, src, work, ALU["add"], i["reduce_cmd"], i["reduce_init"])

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist.dtypes import DType, float32
-from nki_dist.dtypes.casts import Scratch
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.isa.core import Core
 from nki_dist.isa.shapes import refine
 from nki_dist.ops.alignment import aligned

@@ -9,12 +9,11 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes.mx import e8m0_to_float32, unpack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _matmul as m
-from nki_dist.isa._mx import GROUP, check_partitions, check_scale, scale_rows
 from nki_dist.isa.effects import Effects
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
-from nki_dist.isa.quantize_mx import SCALES
+from nki_dist.isa.quantize_mx import GROUP, SCALES, check_partitions, check_scale, scale_rows
 from nki_dist.isa.spec import Cost, instruction
 from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.ops.function import function

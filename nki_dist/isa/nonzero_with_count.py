@@ -7,7 +7,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa import _pattern
+from nki_dist.isa.affine import as_int32
 from nki_dist.isa.checks import same_partitions
 from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.kit import Kit
@@ -30,8 +30,8 @@ from nki_dist.program import Instruction
 def nonzero_with_count(
     dst=write(SBUF, dtypes=[int32], any_start=True),
     src=read(SBUF, dtypes=[float32, int32], any_start=True),
-    index_offset=Custom(_pattern.int32).default(0),
-    padding_val=Custom(_pattern.int32).default(-1),
+    index_offset=Custom(as_int32).default(0),
+    padding_val=Custom(as_int32).default(-1),
     name=None,
 ):
     """Positions of nonzero elements, padding, and their count, on partitions 0, 16, ..., 112.

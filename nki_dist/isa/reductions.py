@@ -134,10 +134,8 @@ _INTEGER: Final[Mapping[str, np.ufunc]] = MappingProxyType(
 )
 
 
-def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Reduce the last axis of float32 `a` (..., N), N >= 1, with `op`.
-
-    Returns shape (...), float32; written into `out` (same shape) if given.
+def reduce_f32(op: AluOp, a: np.ndarray) -> np.ndarray:
+    """Reduce the last axis of float32 `a` (..., N), N >= 1, with `op`: shape (...), float32.
 
     Raises:
         NkiValidationError: `op` isn't a reduction in float32.
@@ -146,19 +144,13 @@ def reduce_f32(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.nd
     if reducer is None:
         message = f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}"
         raise NkiValidationError(message, code="operator-no-reduction")
-    if op.name == "add":
-        return running_sum(a, out)
     if op.name not in SUMS:
         # On a strided row NumPy would be free to visit the elements in another order.
         a = np.ascontiguousarray(a)
-    result = reducer(a).astype(a.dtype, copy=False)
-    if out is None:
-        return result
-    np.copyto(out, result)
-    return out
+    return reducer(a).astype(a.dtype, copy=False)
 
 
-def reduce_integer(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def reduce_integer(op: AluOp, a: np.ndarray) -> np.ndarray:
     """Reduce the last axis of integer `a` (..., N), N >= 1, keeping its dtype; sums wrap.
 
     Raises:
@@ -170,20 +162,20 @@ def reduce_integer(op: AluOp, a: np.ndarray, out: np.ndarray | None = None) -> n
         message = f"{op.name} doesn't reduce integers; those that do: {known}"
         raise NkiValidationError(message, code="operator-no-reduction")
     # Without the dtype NumPy widens a sum of narrow integers.
-    result = ufunc.reduce(a, axis=-1, dtype=a.dtype)
-    if out is None:
-        return result
-    np.copyto(out, result)
-    return out
+    result: np.ndarray = ufunc.reduce(a, axis=-1, dtype=a.dtype)
+    return result
 
 
 @function(reads="a", writes="out")
 def reduce(operator: str, a: np.ndarray, out: np.ndarray) -> None:
     """`reduce_f32`, by the operator's name."""
-    reduce_f32(ALU[operator], a, out)
+    if operator == "add":
+        running_sum(a, out)
+    else:
+        np.copyto(out, reduce_f32(ALU[operator], a))
 
 
 @function(reads="a", writes="out", name="reduce integers")
 def reduce_integers(operator: str, a: np.ndarray, out: np.ndarray) -> None:
     """`reduce_integer`, by the operator's name."""
-    reduce_integer(ALU[operator], a, out)
+    np.copyto(out, reduce_integer(ALU[operator], a))

@@ -79,14 +79,3 @@ def column(kit: Kit, value: Any) -> tuple[Any, list[Operation]]:
         return np.float32(value), []
     array, steps = load_rows(kit, value)
     return array.reshape(value.shape[0], 1), steps
-
-
-__all__ = [
-    "column",
-    "crowded",
-    "flat_rows",
-    "load_rows",
-    "private_rows",
-    "save_rows",
-    "scratch_rows",
-]

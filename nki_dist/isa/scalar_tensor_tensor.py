@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import bfloat16, float32
+from nki_dist.dtypes import bfloat16
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import one_in_psum, same_tile, unpacked
@@ -58,16 +58,9 @@ def scalar_tensor_tensor(
 
 @scalar_tensor_tensor.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    first, second = ALU[i["op0"]], ALU[i["op1"]]
-    operand0 = i["operand0"] if first.arity == 2 else None
-    sources = [i["data"], i["operand1"], *b.tiles(operand0)]
-    out, arrays, around = kit.elementwise(i["dst"], sources, float32)
-    x, y = arrays[:2]
-    s0 = b.pick(operand0, iter(arrays[2:]))
-    mid = b.between(kit, out, y)
-    return around(
-        b.apply(first, x, s0, mid, i["reverse0"]), b.apply(second, mid, y, out, i["reverse1"])
-    )
+    stages = [b.Stage(ALU[i["op" + n]], i["operand" + n], i["reverse" + n]) for n in "01"]
+    work = b.staged(kit, i["dst"], i["data"], *stages)
+    return work.around(*work.ops)
 
 
 @scalar_tensor_tensor.cost

@@ -33,14 +33,13 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import indirection
-from nki_dist.isa.array_tile import ArrayTile
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
-from nki_dist.isa.factors import Factors
 from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
+from nki_dist.isa.tensor_engine import ArrayTile, Factors
 from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them from here
     Tracer,
     current_tracer,
@@ -163,10 +162,13 @@ class Spec:
         counts = [name for name, role in self._role_items if isinstance(role, Counts)]
         self.counts = counts[0] if counts else ""  # the parameter, if it has one
         self._checks: list[Check] = [*self.checks]
-        self._meaning: Callable[[Instruction, Any], list[Operation]] | None = None
-        self._exchange: Callable[[Instruction, Any], Callable[[], Any]] | None = None
-        self._cost: Callable[[Instruction, Arch], Cost] | None = None
-        self._rows: Callable[[Instruction], list[Block]] | None = None
+        # What its file attaches. `lower` gives the operations that execute an instruction, on what
+        # a kit gives for its operands; `blocks` what rows of it may be moved without the others,
+        # none if it runs whole or not at all.
+        self.lower: Callable[[Instruction, Any], list[Operation]]
+        self.link_exchange: Callable[[Instruction, Any], Callable[[], Any]]
+        self.price: Callable[[Instruction, Arch], Cost]
+        self.blocks: Callable[[Instruction], list[Block]] = lambda i: []
         self.factors_of: Callable[[Instruction, Arch], Factors | None] | None = None
         self._check_declaration()
 
@@ -188,19 +190,19 @@ class Spec:
         return function
 
     def meaning(self, function: Callable[[Instruction, Any], list[Operation]]) -> Any:
-        self._meaning = function
+        self.lower = function
         return function
 
     def exchange(self, function: Callable[[Instruction, Any], Callable[[], Any]]) -> Any:
-        self._exchange = function
+        self.link_exchange = function
         return function
 
     def cost(self, function: Callable[[Instruction, Arch], Cost]) -> Any:
-        self._cost = function
+        self.price = function
         return function
 
     def rows(self, function: Callable[[Instruction], list[Block]]) -> Any:
-        self._rows = function
+        self.blocks = function
         return function
 
     def factors(self, function: Callable[[Instruction, Arch], Factors | None]) -> Any:
@@ -209,19 +211,6 @@ class Spec:
 
     # ---- used by compiler, executor, timing ---------------------------------------------------
 
-    def lower(self, i: Instruction, kit: Any) -> list[Operation]:
-        """The operations that execute `i`, on what `kit` gives for its operands."""
-        assert self._meaning is not None, f"{self.name} has no meaning"
-        return self._meaning(i, kit)
-
-    def link_exchange(self, i: Instruction, kit: Any) -> Callable[[], Any]:
-        assert self._exchange is not None, f"{self.name} doesn't synchronise"
-        return self._exchange(i, kit)
-
-    def blocks(self, i: Instruction) -> list[Block]:
-        """What rows of `i` may be moved without the others; none if it runs whole or not at all."""
-        return [] if self._rows is None else self._rows(i)
-
     def orders(self, i: Instruction, core: int) -> bool:
         """Whether `core` meets the other core of its rank in the instruction; see isa.effects."""
         return self.meets is not None and self.meets.orders(i, core)
@@ -229,10 +218,6 @@ class Spec:
     def waits(self, i: Instruction, core: int) -> bool:
         """Whether `core` surely waits there for the other core of its rank."""
         return self.meets is not None and self.meets.waits(i, core)
-
-    def price(self, i: Instruction, arch: Arch) -> Cost:
-        assert self._cost is not None, f"{self.name} has no cost"
-        return self._cost(i, arch)
 
     def verify(self, i: Instruction, arch: Arch) -> None:
         """Run every constraint check on an instruction whose operands have been accepted."""
@@ -369,7 +354,8 @@ def instruction(
 
     def declare(function: Callable[..., dict[str, Any]]) -> Spec:
         spec = Spec(function, engines=tuple(engines.split()), **declared)
-        spec._cost = cost
+        if cost is not None:
+            spec.price = cost
         return spec
 
     return declare

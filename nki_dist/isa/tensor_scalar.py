@@ -6,7 +6,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.alu import ALU, AluOp
+from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
@@ -132,41 +132,13 @@ def _addresses(i: Instruction, arch: Arch) -> None:
 
 @tensor_scalar.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    first = ALU[i["op0"] or "bypass"]
-    second = ALU[i["op1"]] if i["op1"] is not None else None
-    if first.is_bitvec or (i["op0"] is None and second is not None and second.is_bitvec):
-        return _bitwise(i, first, second, kit)
-    used = _used(i, first, second)
-    out, arrays, around = kit.elementwise(i["dst"], [i["data"], *b.tiles(*used)], float32)
-    rest = iter(arrays[1:])
-    x, s0, s1 = arrays[0], b.pick(used[0], rest), b.pick(used[1], rest)
-    if second is None:
-        return around(b.apply(first, x, s0, out, i["reverse0"]))
-    mid = b.between(kit, out, s1)
-    return around(
-        b.apply(first, x, s0, mid, i["reverse0"]), b.apply(second, mid, s1, out, i["reverse1"])
-    )
-
-
-def _used(i: Instruction, first: AluOp, second: AluOp | None) -> list:
-    """The operands the operators read."""
-    operand1 = i["operand1"] if second is not None and second.arity == 2 else None
-    return [i["operand0"] if first.arity == 2 else None, operand1]
-
-
-def _bitwise(i: Instruction, first: AluOp, second: AluOp | None, kit: Kit) -> list[Operation]:
-    """All tiles read as the data's type: the widths are equal and nothing converts."""
-    dtype = i["data"].dtype
-    used = _used(i, first, second)
-    tiles = [b.as_dtype(a, dtype) for a in (i["data"], *b.tiles(*used))]
-    out, arrays, around = kit.elementwise(b.as_dtype(i["dst"], dtype), tiles, dtype)
-    rest = iter(arrays[1:])
-    x, s0, s1 = arrays[0], b.pick_integer(used[0], rest), b.pick_integer(used[1], rest)
-    mid = out if second is None else b.between(kit, out, s1)
-    ops = [b.apply_integer(first, x, s0, mid, i["reverse0"])]
-    if second is not None:
-        ops.append(b.apply_integer(second, mid, s1, out, i["reverse1"]))
-    return around(*ops)
+    stages = [
+        b.Stage(ALU[i["op" + n]], i["operand" + n], i["reverse" + n])
+        for n in "01"
+        if i["op" + n] is not None
+    ]
+    work = b.staged(kit, i["dst"], i["data"], *stages)
+    return work.around(*work.ops)
 
 
 @tensor_scalar.cost

@@ -10,23 +10,37 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from nki_dist.arch import Arch
-from nki_dist.isa.array_tile import ArrayTile, tile_holding
 from nki_dist.isa.spec import Cost
+from nki_dist.isa.tensor_engine import ArrayTile, tile_holding
 from nki_dist.program import Access, Instruction
 
 Pricing: TypeAlias = "Callable[[Instruction, Arch], Cost]"
 
 
-def per_element(name: str, share: float = 1, flops: int = 0, known: bool = True) -> Pricing:
+def reads_sums(i: Instruction) -> bool:
+    """Whether accumulator registers are written to a tensor."""
+    return i["reduce_res"] is not None
+
+
+def per_element(
+    name: str,
+    share: float = 1,
+    flops: int = 0,
+    known: bool = True,
+    sums: Callable[[Instruction], bool] | None = None,
+) -> Pricing:
     """Vector and Scalar: cycles for each element that a partition of an operand has.
 
     Args:
         share: cycles for one of them.
         flops: operations for each element of the operand.
+        sums: in which instructions accumulator registers are read out afterwards.
     """
 
     def price(i: Instruction, arch: Arch) -> Cost:
         cycles = issue_cycles(share * i[name].free_size, arch)
+        if sums is not None and sums(i):
+            cycles += arch.accumulator_read_cycles
         return Cost(cycles=cycles, flops=flops * i[name].size, known=known)
 
     return price

@@ -286,15 +286,3 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
             f"{_room(a)}"
         )
     return ""
-
-
-__all__ = [
-    "Block",
-    "cut",
-    "first_beyond",
-    "first_outside",
-    "fixed",
-    "paired",
-    "parts_inside",
-    "permuted",
-]

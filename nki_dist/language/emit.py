@@ -26,7 +26,7 @@ from nki_dist.isa.language_math import language_math
 from nki_dist.isa.reciprocal import reciprocal as _reciprocal
 from nki_dist.isa.spec import current_tracer, may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
-from nki_dist.isa.tensor_reduce import tensor_reduce
+from nki_dist.isa.tensor_reductions import tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
 from nki_dist.isa.tensor_tensor import tensor_tensor
 from nki_dist.language.creation import ndarray

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from nki_dist.dtypes import float32, uint32
 from nki_dist.isa.dma_copy import dma_copy
-from nki_dist.isa.dropout import dropout as _dropout
-from nki_dist.isa.rng import rng
-from nki_dist.isa.set_rng_seed import set_rng_seed
+from nki_dist.isa.random_numbers import dropout as _dropout
+from nki_dist.isa.random_numbers import rng
+from nki_dist.isa.random_state import set_rng_seed
 from nki_dist.isa.tensor_scalar import tensor_scalar
 from nki_dist.language import emit
 from nki_dist.language.creation import is_hbm, ndarray

@@ -9,7 +9,7 @@ from nki_dist.isa.described import advice, described
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.dma_transpose import dma_transpose
-from nki_dist.isa.nc_n_gather import nc_n_gather
+from nki_dist.isa.gathers import nc_n_gather
 from nki_dist.isa.spec import current_tracer
 from nki_dist.language import emit
 from nki_dist.language.creation import ndarray

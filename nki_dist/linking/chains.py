@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.factors import Factors
+from nki_dist.isa.tensor_engine import Factors
 from nki_dist.linking.blas import column_unit, padded_columns
 from nki_dist.linking.facts import FactTable, accesses
 from nki_dist.program import Access, Instruction, psum

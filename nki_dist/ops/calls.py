@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from nki_dist.dtypes.casts import Scratch
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, is_array

@@ -11,19 +11,22 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.dtypes.casts import Scratch, converter
+from nki_dist.dtypes.casts import converter
 from nki_dist.dtypes.dtype import of
+from nki_dist.dtypes.scratch import Scratch
 
 Call = Callable[..., Any]
 
 _BY_NAME: Final[dict[str, Function]] = {}
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Function:
     """A function that operations may call.
 
@@ -37,24 +40,14 @@ class Function:
         make: gives the function for those who share working memory, which it needs.
     """
 
-    __slots__ = ("call", "make", "name", "ordered", "partial", "raises", "reads", "writes")
-
-    def __init__(
-        self,
-        name: str,
-        call: Call,
-        reads: tuple[int, ...],
-        writes: tuple[int, ...],
-        partial: bool = False,
-        raises: bool = False,
-        ordered: bool = False,
-        make: Callable[[Scratch], Call] | None = None,
-    ) -> None:
-        self.name = name
-        self.call = call
-        self.reads, self.writes = reads, writes
-        self.partial, self.raises, self.ordered = partial, raises, ordered
-        self.make = make
+    name: str
+    call: Call
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    partial: bool = False
+    raises: bool = False
+    ordered: bool = False
+    make: Callable[[Scratch], Call] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         return self.call(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -117,6 +118,12 @@ class Loop:
         self.condition = condition
         self.outside = outside
         self.body: Block = []
+
+    def with_body(self, body: Block) -> Loop:
+        """The same loop around other items."""
+        made = copy(self)
+        made.body = body
+        return made
 
 
 Block: TypeAlias = "list[Instruction | Loop]"

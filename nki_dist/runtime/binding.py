@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nki_dist.dtypes.casts import Scratch
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.errors import NkiError, typed
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Ordering

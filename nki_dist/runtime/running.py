@@ -10,8 +10,8 @@ import numpy as np
 
 from nki_dist.dtypes import float32
 from nki_dist.isa._matmul import product
-from nki_dist.isa.factors import Factors
 from nki_dist.isa.kit import Kit
+from nki_dist.isa.tensor_engine import Factors
 from nki_dist.linking.chains import Chain, Member, width_of
 from nki_dist.ops.calls import Step
 from nki_dist.program import Access

@@ -9,7 +9,7 @@ mode", which says that they run in parallel and not how often one can begin: tha
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.isa.array_tile import ArrayTile
+from nki_dist.isa.tensor_engine import ArrayTile
 
 _WHOLE = ArrayTile(0, 0, 1 << 30, 1 << 30)
 

@@ -13,7 +13,7 @@ class Network:
     def __init__(self, size: int, last_first: bool = False) -> None:
         self.queues: dict[tuple[int, int], deque] = {}
         self.sent: Counter = Counter()
-        self.messages = 0
+        self.by_member = [0] * size  # messages
         self.order = list(reversed(range(size))) if last_first else list(range(size))
         self.members = [self._member(n, size) for n in range(size)]
 
@@ -23,7 +23,7 @@ class Network:
             for array in arrays if payload is not None else ():
                 array.setflags(write=False)  # nobody may write a payload again
                 self.sent[me] += array.nbytes
-            self.messages += 1
+            self.by_member[me] += 1
             self.queues.setdefault((me, core), deque()).append(payload)
 
         return Party(me, tuple(range(size)), post, lambda core: (core, me))
@@ -46,6 +46,10 @@ class Network:
                 del running[n]
         assert not any(self.queues.values()), "messages nobody took"
         return [results[n] for n in range(len(results))]
+
+    @property
+    def messages(self) -> int:
+        return sum(self.by_member)
 
     def _ready(self, wait):
         return wait is None or bool(self.queues.get(wait))

@@ -60,7 +60,7 @@ def test_every_operation_has_an_exchange_and_stages(algorithm: type[Algorithm], 
 
 
 def test_operations_of_algorithms_are_what_an_algorithm_has_to_define() -> None:
-    conditions = {"preferred", "stages"}
+    conditions = {"preferred", "stages", "messages"}
     assert set(BY_ALGORITHM) == set(Algorithm.__abstractmethods__) - conditions
 
 
@@ -131,6 +131,13 @@ class Star(TwoPasses):
     @classmethod
     def preferred(cls, question: Question) -> bool:
         return question.size == 3
+
+    def messages(self, opcode: str, size: int) -> list[int]:
+        passes = 2 if opcode == "all_reduce" else 1
+        return [passes * n for n in (size - 1, *[1] * (size - 1))]
+
+    def sends(self, reduces: bool, size: int) -> int:
+        raise AssertionError("members differ")
 
     def all_gather(self, x: Party, mine: Array) -> Waiting:
         found = yield from self._collected(x, [mine])

@@ -14,7 +14,7 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import dtypes
-from nki_dist.dtypes import casts
+from nki_dist.dtypes import poison
 from nki_dist.hbm.layout import (
     KEPT_LAYOUTS,
     Layouts,
@@ -121,7 +121,7 @@ def test_inputs_of_a_rank_are_copied_and_shared_tensors_poisoned(launch):
     for start, dtype in ((384, dtypes.float32), (448, dtypes.bfloat16)):
         end = start + (60 if start == 384 else 260)
         touched[start:end] = True
-        assert casts.is_poison(memory[start:end].view(dtype.storage), dtype).all()
+        assert poison.is_poison(memory[start:end].view(dtype.storage), dtype).all()
     assert (memory[~touched] == 9).all(), "wrote between the tensors"
 
 

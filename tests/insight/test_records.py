@@ -382,14 +382,14 @@ def test_an_instructions_own_fill_is_no_fault():
 def test_what_cannot_be_linked_is_told_with_its_core_and_line(monkeypatch):
     """As memory for what an instruction needs, when a question is asked."""
     record, spec = nki.record(summed_rows[2])(X), nisa.tensor_tensor
-    meaning = spec._meaning
+    meaning = spec.lower
 
     def fails(i, kit):
         if kit.slot.core == 1:
             raise MemoryError
         return meaning(i, kit)
 
-    monkeypatch.setattr(spec, "_meaning", fails)
+    monkeypatch.setattr(spec, "lower", fails)
     with pytest.raises(NkiError) as caught:
         record.writes("total")
     assert (caught.value.core, caught.value.instruction) == (1, "nisa.tensor_tensor")

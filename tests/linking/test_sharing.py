@@ -137,9 +137,9 @@ def copies(monkeypatch):
     """Copies that are lowered."""
     linked: list[Instruction] = []
     for spec in (nisa.dma_copy, nisa.tensor_copy):
-        meaning = spec._meaning
+        meaning = spec.lower
         monkeypatch.setattr(
-            spec, "_meaning", lambda i, kit, meaning=meaning: linked.append(i) or meaning(i, kit)
+            spec, "lower", lambda i, kit, meaning=meaning: linked.append(i) or meaning(i, kit)
         )
     return linked
 

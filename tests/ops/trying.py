@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.dtypes.casts import Scratch
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.errors import NkiError
 from nki_dist.linking.lowering import Slot
 from nki_dist.ops.function import Function

@@ -31,9 +31,9 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> list[Instruction]:
     """Copies that were linked, each time they were."""
     found: list[Instruction] = []
     for spec in (nisa.dma_copy, nisa.tensor_copy):
-        meaning = spec._meaning
+        meaning = spec.lower
         monkeypatch.setattr(
-            spec, "_meaning", lambda i, kit, meaning=meaning: found.append(i) or meaning(i, kit)
+            spec, "lower", lambda i, kit, meaning=meaning: found.append(i) or meaning(i, kit)
         )
     return found
 
@@ -277,7 +277,7 @@ def test_elements_alone_and_conversions(dtype):
 def test_what_cant_be_linked_is_told_when_it_runs(monkeypatch):
     """Nobody asked for the address at which it is tried."""
     asked: list[int] = []
-    meaning = nisa.dma_copy._meaning
+    meaning = nisa.dma_copy.lower
 
     def fails_at_least(i: Instruction, kit: Any) -> Any:
         asked.append(i["src"].offset)
@@ -285,7 +285,7 @@ def test_what_cant_be_linked_is_told_when_it_runs(monkeypatch):
             raise OutOfBoundsError("not here", code="data-index-range")
         return meaning(i, kit)
 
-    monkeypatch.setattr(nisa.dma_copy, "_meaning", fails_at_least)
+    monkeypatch.setattr(nisa.dma_copy, "lower", fails_at_least)
     x, places = table(), np.array([[3, 0, 3]], np.int32).T
     np.testing.assert_array_equal(run(chosen, x, places, "both"), x[ROWS // 2 + places[:, 0]])
     with pytest.raises(OutOfBoundsError, match="not here"):

@@ -192,14 +192,14 @@ def test_an_error_while_it_runs_is_that_of_its_core():
 def test_an_error_of_binding_is_that_of_its_core(monkeypatch):
     """What a rank can't exchange, it says when it is bound."""
     spec = ncc.collective_permute_implicit
-    exchange = spec._exchange
+    exchange = spec.link_exchange
 
     def fails(i: Instruction, kit: Any) -> Any:
         if kit.slot.rank == 3:
             raise NkiError("not on this rank")
         return exchange(i, kit)
 
-    monkeypatch.setattr(spec, "_exchange", fails)
+    monkeypatch.setattr(spec, "link_exchange", fails)
     with pytest.raises(NkiError, match="not on this rank") as caught:
         run(mixed, *inputs(np.float32), GROUP, lnc=1)
     assert caught.value.core == "rank 3 core 0"
@@ -210,7 +210,7 @@ def test_an_error_of_linking_is_that_of_the_first_core(monkeypatch):
     def fails(i: Instruction, kit: Any) -> Any:
         raise NkiError("not here")
 
-    monkeypatch.setattr(nisa.nc_n_gather, "_meaning", fails)
+    monkeypatch.setattr(nisa.nc_n_gather, "lower", fails)
     with pytest.raises(NkiError, match="not here") as caught:
         run(mixed, *inputs(np.float32), GROUP, lnc=1)
     assert caught.value.core == "rank 0 core 0"

@@ -10,7 +10,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.dtypes.casts import Scratch
+from nki_dist.dtypes.scratch import Scratch
 from nki_dist.errors import LaunchError, OutOfMemoryError
 from nki_dist.isa.kit import Workspace
 from nki_dist.runtime import host_memory
@@ -144,7 +144,7 @@ def test_memory_that_is_missing_when_linked_names_the_line(monkeypatch):
     """Meanings may need arrays, too: tables of what is chosen, say."""
     with nki.World(host="inprocess", platform="trn2") as world:
         with monkeypatch.context() as patch:
-            patch.setattr(nisa.tensor_tensor, "_meaning", missing)
+            patch.setattr(nisa.tensor_tensor, "lower", missing)
             with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
                 world.run(doubled, X)
         assert caught.value.location == added_at(doubled)

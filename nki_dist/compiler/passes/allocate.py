@@ -21,8 +21,9 @@ memory chapters of the NeuronCore architecture guides; on spilling, the memory h
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -219,21 +220,12 @@ class _Sweep:
         """Peak in bytes per partition, and the tensor that first went beyond capacity."""
         space = self.space
         limit = space.capacity * space.quadrants
-        ends: list[tuple[int, int, int, Storage]] = []
         now = peak = 0
         overflow: Storage | None = None
-        for s in order:
-            while ends and ends[0][0] < s.first:
-                _, _, cells, ended = heapq.heappop(ends)
-                now -= cells or self._end(ended)
-            cells = 0
-            if s.placed:
-                now += self._begin(s)
-            else:
-                size, rows = space.need(s)
-                cells = size * rows
-                now += cells
-            heapq.heappush(ends, (s.last, s.number, cells, s))
+        for s, ended in in_time(order):
+            for over in ended:
+                now -= self._end(over) if over.placed else prod(space.need(over))
+            now += self._begin(s) if s.placed else prod(space.need(s))
             if now > peak:
                 peak = now
                 if now > limit and overflow is None:
@@ -267,12 +259,12 @@ class _Sweep:
 def _overflow(
     program: Program, space: Space, order: Sequence[Storage], at: Storage, need: int
 ) -> OutOfMemoryError:
-    there = [s for s in order if s.first <= at.first <= s.last and s.number <= at.number]
-    there = there if at in there else [*there, at]
     return OutOfMemoryError(
         f"{space.lacks('the kernel needs', need)} at its peak; it overflows with {at.label}. "
         "Largest tensors alive there: "
-        + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
+        + _listing(
+            program, _alive_at(at, order), lambda s: s.partition_bytes, "bytes per partition"
+        ),
         location=program.where(at.location),
         core=program.core,
         instruction="nl.ndarray",
@@ -342,20 +334,15 @@ def peak_private(program: Program, arch: Arch) -> int:
         for s in program.storages
         if s.region is MemoryRegion.private_hbm and s.role == "local" and s.first >= 0
     ]
-    ends: list[tuple[int, int, Storage]] = []
     now = peak = 0
-    for s in sorted(storages, key=lambda s: (s.first, s.number)):
-        while ends and ends[0][0] < s.first:
-            now -= heapq.heappop(ends)[2].nbytes
-        now += s.nbytes
-        heapq.heappush(ends, (s.last, s.number, s))
+    for s, ended in in_time(storages):
+        now += s.nbytes - sum(over.nbytes for over in ended)
         peak = max(peak, now)
         if now > arch.hbm_stack_bytes:
-            there = [entry[2] for entry in ends]
             raise OutOfMemoryError(
                 f"the HBM stack has {arch.hbm_stack_bytes} bytes on {arch.instance}, the private "
                 f"tensors alive at once need {now}; it overflows with {s.label}. Largest: "
-                + _listing(program, there, lambda t: t.nbytes, "bytes"),
+                + _listing(program, _alive_at(s, storages), lambda t: t.nbytes, "bytes"),
                 location=program.where(s.location),
                 core=program.core,
                 instruction="nl.ndarray",
@@ -363,6 +350,23 @@ def peak_private(program: Program, arch: Arch) -> int:
                 numbers={"got": now, "most": arch.hbm_stack_bytes},
             )
     return peak
+
+
+def in_time(storages: Iterable[Storage]) -> Iterator[tuple[Storage, list[Storage]]]:
+    """Storages in the order in which their lives begin, each with those that have ended by then."""
+    ends: list[tuple[int, int, Storage]] = []
+    for s in sorted(storages, key=lambda s: (s.first, s.number)):
+        ended = []
+        while ends and ends[0][0] < s.first:
+            ended.append(heapq.heappop(ends)[2])
+        yield s, ended
+        heapq.heappush(ends, (s.last, s.number, s))
+
+
+def _alive_at(at: Storage, storages: Iterable[Storage]) -> list[Storage]:
+    """Those that are alive when the life of one of them has begun."""
+    begun = (at.first, at.number)
+    return [s for s in storages if (s.first, s.number) <= begun and s.last >= at.first]
 
 
 def _rectangle(s: Storage) -> tuple[int, int, int, int]:
@@ -381,16 +385,13 @@ def _pack(order: Sequence[Storage], space: Space) -> list[int]:
             last = (partition + partitions - 1) // space.quadrant
             packer.reserve(byte, size, first, last - first + 1)
     unplaced: list[int] = []
-    ends: list[tuple[int, int, tuple[int, int], int, int]] = []
-    for s in automatic:
-        while ends and ends[0][0] < s.first:
-            packer.free(*heapq.heappop(ends)[2:])
-        size, rows = space.need(s)
-        block = packer.take(size, rows)
+    for s, ended in in_time(automatic):
+        for over in ended:
+            if over.address is not None:
+                partition, byte = over.address
+                packer.free((byte, partition // space.quadrant), *space.need(over))
+        block = packer.take(*space.need(s))
+        s.address = None if block is None else (block[1] * space.quadrant, block[0])
         if block is None:
             unplaced.append(s.number)
-            s.address = None
-            continue
-        s.address = (block[1] * space.quadrant, block[0])
-        heapq.heappush(ends, (s.last, s.number, block, size, rows))
     return unplaced

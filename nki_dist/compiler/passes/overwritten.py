@@ -15,12 +15,12 @@ Doesn't look at bytes that the tensor itself never wrote: that is the uninitiali
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from nki_dist.compiler.passes.allocate import in_time
 from nki_dist.compiler.passes.elements import Elements, covers
 from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.compiler.passes.loops import may_repeat
@@ -58,10 +58,8 @@ def find_rivals(placed: Iterable[Storage]) -> dict[int, list[Rival]]:
     """Storages that are alive together and overlap, by storage number."""
     found: dict[int, list[Rival]] = {}
     buckets: dict[tuple[MemoryRegion, int], dict[int, Storage]] = {}
-    ends: list[tuple[int, int, Storage]] = []
-    for s in sorted(placed, key=lambda s: (s.first, s.number)):
-        while ends and ends[0][0] < s.first:
-            done = heapq.heappop(ends)[2]
+    for s, ended in in_time(placed):
+        for done in ended:
             for key in _buckets(done):
                 del buckets[key][done.number]
         near: dict[int, Storage] = {}
@@ -75,7 +73,6 @@ def find_rivals(placed: Iterable[Storage]) -> dict[int, list[Rival]]:
                 mine, theirs = common
                 found.setdefault(s.number, []).append(Rival(other, mine, theirs))
                 found.setdefault(other.number, []).append(Rival(s, theirs, mine))
-        heapq.heappush(ends, (s.last, s.number, s))
     return found
 
 

@@ -293,18 +293,7 @@ class _Reducer:
         kept: Block = []
         for item in block:
             if isinstance(item, Loop):
-                loop = Loop(
-                    item.kind,
-                    item.location,
-                    item.register,
-                    item.start,
-                    item.stop,
-                    item.step,
-                    item.condition,
-                    item.outside,
-                )
-                loop.body = self._block(item.body)
-                kept.append(loop)
+                kept.append(item.with_body(self._block(item.body)))
                 continue
             reduced = self._instruction(item)
             if reduced is not None:

@@ -1,4 +1,4 @@
-"""Declarations of `nki.collectives`: operands, constraints and costs; one file each.
+"""Declarations of `nki.collectives`: operands, constraints and costs.
 
 How ranks carry them out is in `nki_dist.collectives`, above the compiler.
 """
@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from nki_dist.isa.collectives.all_gather import all_gather
-from nki_dist.isa.collectives.all_gather_v import all_gather_v
-from nki_dist.isa.collectives.all_reduce import all_reduce
-from nki_dist.isa.collectives.all_to_all import all_to_all
-from nki_dist.isa.collectives.all_to_all_v import all_to_all_v
-from nki_dist.isa.collectives.collective_permute import collective_permute
-from nki_dist.isa.collectives.collective_permute_implicit import collective_permute_implicit
-from nki_dist.isa.collectives.collective_permute_implicit_reduce import (
+from nki_dist.isa.collectives.groups import all_gather, all_reduce, all_to_all, reduce_scatter
+from nki_dist.isa.collectives.permutes import (
+    collective_permute,
+    collective_permute_implicit,
     collective_permute_implicit_reduce,
 )
 from nki_dist.isa.collectives.rank_registers import read_rank_id, read_ring_rank_id
-from nki_dist.isa.collectives.reduce_scatter import reduce_scatter
+from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
 from nki_dist.isa.spec import Spec
 
 COLLECTIVES: Mapping[str, Spec] = MappingProxyType(

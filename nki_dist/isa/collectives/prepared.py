@@ -14,8 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.errors import CompileError, NkiError, NkiValidationError
-from nki_dist.isa.collectives.all_gather_v import all_gather_v
-from nki_dist.isa.collectives.all_to_all_v import all_to_all_v
+from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.spec import Spec, current_tracer, released

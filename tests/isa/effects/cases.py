@@ -17,8 +17,7 @@ from nki_dist.isa.collectives.rank_registers import read_rank_id, read_ring_rank
 from nki_dist.isa.device_print import device_print
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.registers import register_move
-from nki_dist.isa.scalar import NkiScalar
-from nki_dist.isa.scalar_arithmetic import scalar_arithmetic
+from nki_dist.isa.scalar import NkiScalar, scalar_arithmetic
 from tests.isa.effects.running import Case
 
 F32, BF16, U8 = nl.float32, nl.bfloat16, nl.uint8

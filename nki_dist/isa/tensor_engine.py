@@ -1,4 +1,8 @@
-"""Where on the Tensor engine's array an instruction works."""
+"""What a matmul multiplies, and where on the Tensor engine's array.
+
+Invariant: `rows` of Factors is the length of the contraction, so left is `rows` x M and right
+`rows` x N once all their dimensions but the first ones are flattened.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nki_dist.arch import Arch
+from nki_dist.dtypes import float32
+from nki_dist.program import Access
 
 
 class ArrayTile(NamedTuple):
@@ -38,3 +44,18 @@ def tile_holding(size: Sequence[int], arch: Arch) -> tuple[int, ...]:
         min((s for s in tile_sizes(cells, arch) if s >= least > 0), default=0)
         for cells, least in zip(array, size, strict=True)
     )
+
+
+class Factors(NamedTuple):
+    """dst (M, N) (+)= left.T @ right, in float32."""
+
+    dst: Access
+    left: Access
+    right: Access
+    rows: int
+
+    @property
+    def known(self) -> bool:
+        """Every address is known when a program is linked, and dst doesn't round sums."""
+        fixed = self.dst.dynamic is self.left.dynamic is self.right.dynamic is None
+        return fixed and self.dst.dtype is float32

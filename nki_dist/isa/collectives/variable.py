@@ -1,4 +1,4 @@
-"""What all_gather_v and all_to_all_v share: flat buffers and a metadata tensor of counts."""
+"""ncc.all_gather_v and all_to_all_v: flat buffers, and a tensor that says how much goes where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.operands import Counts
+from nki_dist.isa.operands import FLAG, Counts
 from nki_dist.program import Access, Instruction
 
 
@@ -79,3 +79,83 @@ def _rows(meta: Access, first: int, count: int, columns: int) -> Access:
 
 
 METADATA: Final = Counts("rw", r.SBUF_OR_HBM, (uint32,), read=rows_read, written=rows_written)
+
+
+def _all_gather_v_limits(i: Instruction, arch: Arch) -> None:
+    if i["has_rdispls"]:
+        r.limitation("has_rdispls=True; allowed: False", code="collective-displacements")
+    size = r.equal_group_size(i)
+    if size != 4:
+        r.limitation(
+            f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
+            code="replica-group-sizes",
+            numbers={"got": size, "allowed": 4},
+        )
+
+
+@r.collective(*r.SINGLE, flat_buffers, _all_gather_v_limits, effects=r.IN_PART)
+def all_gather_v(
+    srcs=r.SOURCES,
+    dsts=r.TARGETS,
+    replica_group=r.GROUPS,
+    metadata_tensor=METADATA,
+    recv_counts_known=FLAG.default(False),
+    has_rdispls=FLAG.default(False),
+    priority=r.PRIORITY,
+    name=None,
+):
+    """Each rank's `src[displ : displ + count]` lands in its slot of every rank's dst.
+
+    Args:
+        srcs, dsts: one tensor each, in HBM, seen as flat buffers.
+        replica_group: ReplicaGroup with groups of equal size.
+        metadata_tensor: uint32, (rows, ranks) in HBM or (1, rows, ranks) in SBUF. Row 0: own count
+            (first column). Row 1: own displacement in src (first column). Row 2: counts received,
+            written unless recv_counts_known. Row 3: displacements in dst, if has_rdispls.
+        recv_counts_known: row 2 is left alone.
+        has_rdispls: row 3 says where chunks land; otherwise dst has one slot of equal size per
+            rank.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    Raises:
+        OutOfBoundsError: at run time, a chunk leaves src, its slot or dst.
+    """
+    return locals()
+
+
+def _all_to_all_v_limits(i: Instruction, arch: Arch) -> None:
+    if i["has_rdispls"] and arch.fabric != "switch":
+        r.limitation(
+            f"has_rdispls=True on {arch.name}; allowed: on platforms with NeuronSwitch",
+            code="collective-displacements",
+        )
+
+
+@r.collective(*r.SINGLE, flat_buffers, _all_to_all_v_limits, effects=r.IN_PART)
+def all_to_all_v(
+    srcs=r.SOURCES,
+    dsts=r.TARGETS,
+    replica_group=r.GROUPS,
+    metadata_tensor=METADATA,
+    recv_counts_known=FLAG.default(False),
+    has_rdispls=FLAG.default(False),
+    priority=r.PRIORITY,
+    name=None,
+):
+    """`src[displs[r] : displs[r] + counts[r]]` goes to rank r of the group, also to itself.
+
+    Args:
+        srcs, dsts: one tensor each, in HBM, seen as flat buffers.
+        replica_group: ReplicaGroup with groups of equal size.
+        metadata_tensor: uint32, (rows, ranks) in HBM or (1, rows, ranks) in SBUF. Row 0: counts
+            sent. Row 1: displacements in src. Row 2: counts received, written unless
+            recv_counts_known. Row 3: displacements in dst, if has_rdispls.
+        recv_counts_known: row 2 is left alone.
+        has_rdispls: row 3 says where chunks land; otherwise dst has one slot of equal size per
+            rank.
+        priority: 0 (highest) to 3, NeuronCore-v4 only.
+
+    Raises:
+        OutOfBoundsError: at run time, a chunk leaves src, its slot or dst.
+    """
+    return locals()

@@ -1,6 +1,6 @@
 """The coverage page, derived from the instructions' declarations.
 
-`python -m nki_dist.isa.coverage > docs/coverage.md` writes it; a test compares. A cost counts as
+`python docs/coverage_page.py > docs/coverage.md` writes it; a test compares. A cost counts as
 known if the instruction says so when priced with plain operands (one 128x512 tile for each tensor);
 operand forms that are priced differently aren't told apart.
 """
@@ -23,7 +23,7 @@ OWN: Final = ("language_math",)  # instructions nobody documents: ours
 
 HEAD: Final = """# Instructions
 
-Written by `python -m nki_dist.isa.coverage`; don't edit.
+Written by `python docs/coverage_page.py`; don't edit.
 
 - *Engines*: the first is what the simulator picks when the kernel doesn't say (some choose by
   operands).

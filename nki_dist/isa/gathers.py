@@ -1,4 +1,4 @@
-"""nisa.local_gather: each GpSimd core gathers within its 16 partitions by common indices."""
+"""nisa.nc_n_gather and local_gather: elements chosen by indices within partitions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.dtypes import uint16
+from nki_dist.codes.picture import outside
+from nki_dist.dtypes import uint16, uint32
 from nki_dist.dtypes.poison import poison_bits
-from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import same_dtype
+from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.isa.checks import same_dtype, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
@@ -18,6 +19,70 @@ from nki_dist.isa.spec import Cost, instruction
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
+
+
+@instruction(
+    engines="gpsimd",
+    effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data"), state=None),
+    checks=[
+        same_partitions("dst data indices"),
+        same_tile("dst indices"),
+        same_dtype("dst data", "a gather doesn't convert"),
+    ],
+)
+def nc_n_gather(dst=write(SBUF), data=read(SBUF), indices=read(SBUF, dtypes=[uint32]), name=None):
+    """`dst[p, n] = data[p, indices[p, n]]`, with flattened free dimensions.
+
+    Args:
+        dst: tile with as many elements per partition as indices, same dtype as data.
+        data: tile with the same partitions.
+        indices: uint32 tile.
+
+    Data moves bit by bit.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+        OutOfBoundsError: at run time, an index is not below data's elements per partition.
+    """
+    return locals()
+
+
+@nc_n_gather.meaning
+def _nc_n_gather_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    dst, data, indices = i["dst"], i["data"], i["indices"]
+    shape = (data.shape[0], dst.free_size)
+    flat, gathered = kit.scratch(shape, np.intp), kit.scratch(shape, dst.dtype.raw)
+    return [
+        op(copy, flat.reshape(indices.shape), kit.view(indices)),
+        op(_gather_elements, kit.raw(data), data.free_size, kit.name(data), flat, gathered),
+        op(copy, kit.raw(dst), gathered.reshape(dst.shape)),
+    ]
+
+
+@function(reads="bits flat", writes="flat gathered", raises=True, name="gather elements")
+def _gather_elements(
+    bits: np.ndarray, room: int, label: str, flat: np.ndarray, gathered: np.ndarray
+) -> None:
+    """Of each partition's `room` elements those that its indices `flat` choose."""
+    if flat.max() >= room:
+        p, n = (int(k) for k in np.argwhere(flat >= room)[0])
+        raise OutOfBoundsError(
+            f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), the "
+            f"elements per partition of data, {label}",
+            code="data-index-range",
+            hint="repair the indices",
+            numbers={"got": flat[p, n], "least": 0, "most": room - 1},
+            picture=outside(label, (len(bits), room), 1, [(k, k + 1) for k in flat[flat >= room]]),
+        )
+    np.add(flat, room * np.arange(len(bits))[:, None], flat)
+    np.take(bits.reshape(-1), flat, None, gathered, "clip")
+
+
+@nc_n_gather.cost
+def _nc_n_gather_cost(i: Instruction, arch: Arch) -> Cost:
+    groups = -(-i["dst"].free_size // 512)
+    return Cost(cycles=groups * arch.gpsimd_start + i["dst"].free_size, known=False)
+
 
 _WIDTHS: Final = (1, 2, 4, 8, 16, 32)
 
@@ -106,19 +171,19 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @local_gather.meaning
-def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+def _local_gather_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, count, width = i["dst"], i["src_buffer"], _count(i, kit.arch), i["num_elem_per_idx"]
     gathered = kit.scratch((src.shape[0], count * width), src.dtype.raw)
     share, missing = kit.arch.gpsimd_core_partitions, src.dtype.raw.type(poison_bits(src.dtype))
     indices = kit.view(i["index"])
     return [
-        op(_gather, kit.raw(src), indices, count, width, share, missing, gathered),
+        op(_gather_in_groups, kit.raw(src), indices, count, width, share, missing, gathered),
         op(copy, kit.raw(dst), gathered.reshape(dst.shape)),
     ]
 
 
 @function(reads="bits indices", writes="gathered", name="gather in groups")
-def _gather(
+def _gather_in_groups(
     bits: np.ndarray,
     indices: np.ndarray,
     count: int,
@@ -141,7 +206,7 @@ def _gather(
 
 
 @local_gather.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
+def _local_gather_cost(i: Instruction, arch: Arch) -> Cost:
     width = i["num_elem_per_idx"]
     size = i["src_buffer"].dtype.itemsize
     rate = ((28 + 4 * width) / (4 * width)) / min(4 / size, width)

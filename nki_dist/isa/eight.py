@@ -1,0 +1,253 @@
+"""nisa.max8, nc_find_index8 and nc_match_replace8: the 8 largest of a row, 8 places, 8 others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_dist.arch import Arch
+from nki_dist.dtypes import uint16, uint32
+from nki_dist.errors import NkiValidationError
+from nki_dist.isa import broadcast as b
+from nki_dist.isa.checks import (
+    dimensions,
+    free_size,
+    free_up_to,
+    rule,
+    same_partitions,
+    same_tile,
+    unpacked,
+)
+from nki_dist.isa.effects import (
+    OPTIMISTIC,
+    Effects,
+    MaskOf,
+    Results,
+    flattened,
+    moves,
+    passes_on,
+    tile_of,
+    union,
+)
+from nki_dist.isa.kit import Array, Kit, last_writes
+from nki_dist.isa.operands import Number, read, write
+from nki_dist.isa.rows import load_rows, private_rows, save_rows
+from nki_dist.isa.spec import instruction
+from nki_dist.isa.timing_rules import per_element
+from nki_dist.ops.arrays import cast
+from nki_dist.ops.function import copy, function
+from nki_dist.ops.operation import Operation, op
+from nki_dist.program import Access, Instruction
+
+EIGHT = 8
+
+
+@rule
+def row_length(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
+    """Tiles with 8 to `max8_max` elements per partition."""
+    for name in names:
+        got, most = i[name].free_size, arch.max8_max
+        if not EIGHT <= got <= most:
+            raise NkiValidationError(
+                f"{name} has {got} elements per partition; allowed: {EIGHT} to {most}",
+                code="free-limit",
+                numbers={"got": got, "least": EIGHT, "most": most},
+            )
+
+
+@passes_on
+def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Every result depends on the whole row."""
+    m = mask_of(i.args[sources[0]])
+    return {} if m is None else {"dst": union(flattened(m), 1)[:, None].repeat(EIGHT, axis=1)}
+
+
+@instruction(
+    engines="vector",
+    effects=Effects(_largest("src"), partial=False, bits=moves("dst src"), state=None),
+    checks=[
+        same_partitions("dst src"),
+        dimensions("src", 3),
+        row_length("src"),
+        free_size("dst", EIGHT, "exactly 8"),
+        unpacked("dst src"),
+    ],
+    cost=per_element("src"),
+)
+def max8(dst=write(), src=read(), name=None):
+    """The 8 largest values of each partition, largest first.
+
+    Args:
+        dst: tile (P, 8).
+        src: tile of up to 3 dimensions with 8 to 16384 elements per partition.
+
+    Equal values count as often as they occur. Compared as float32; NaN comes after everything
+    else, which the documentation leaves open.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@max8.meaning
+def _max8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    values, load = private_rows(kit, i["src"])
+    result = kit.scratch((values.shape[0], EIGHT))
+    return [load, op(_largest_of, values, result), save_rows(kit, i["dst"], result)]
+
+
+@function(reads="values", writes="values result", name="eight largest")
+def _largest_of(values: np.ndarray, result: np.ndarray) -> None:
+    """Of each row, the largest first."""
+    # NaN sorts last, so it has to be the descending order that is sorted.
+    np.negative(values, values)
+    if values.shape[1] > EIGHT:
+        values.partition(EIGHT - 1, axis=1)
+    np.copyto(result, values[:, :EIGHT])
+    result.sort(axis=1)
+    np.negative(result, result)
+
+
+INDEX_DTYPES = (uint16, uint32)
+
+
+@passes_on
+def _found(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+    """Positions depend on the whole row, and on the values looked for before."""
+    data, vals = (mask_of(i.args[name]) for name in sources)
+    out = np.zeros(tile_of(i), bool)
+    if data is not None:
+        out |= union(flattened(data), 1)[:, None]
+    if vals is not None:
+        out |= np.logical_or.accumulate(flattened(vals), axis=1)
+    return {"dst": out}
+
+
+@instruction(
+    engines="vector",
+    effects=Effects(_found("data vals"), partial=False, bits=moves("data vals"), state=None),
+    checks=[
+        same_partitions("dst data vals"),
+        dimensions("data vals", 3),
+        row_length("data"),
+        free_size("vals dst", EIGHT, "exactly 8"),
+        unpacked("data vals"),
+    ],
+    cost=per_element("data"),
+)
+def nc_find_index8(dst=write(dtypes=INDEX_DTYPES), data=read(), vals=read(), name=None):
+    """Positions of the first occurrences of 8 values in each partition.
+
+    Args:
+        dst: tile (P, 8) of uint16 or uint32. A value that doesn't occur gives all ones; the n-th
+            repetition of a value in vals gives its n-th occurrence.
+        data: tile of up to 3 dimensions with 8 to 16384 elements per partition.
+        vals: tile of up to 3 dimensions with 8 elements per partition.
+
+    Compared as float32, so NaN is never found.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@function(reads="values wanted", writes="values found", name="find eight")
+def find_eight(values: np.ndarray, wanted: np.ndarray, backwards: bool, found: np.ndarray) -> None:
+    """Positions of values, each taken out of the search by NaN; all ones where nothing is found.
+
+    Args:
+        values: the rows searched (P, N).
+        wanted: (P, 8).
+        backwards: the last one is looked for first.
+        found: uint32 (P, 8).
+    """
+    lanes = np.arange(len(values))
+    for n in reversed(range(EIGHT)) if backwards else range(EIGHT):
+        equal = np.equal(values, wanted[:, n : n + 1])
+        at = equal.argmax(axis=1)
+        hit = equal[lanes, at]
+        values[lanes[hit], at[hit]] = np.nan
+        found[:, n] = np.where(hit, at, 0xFFFFFFFF)
+
+
+def save_indices(kit: Kit, a: Access, found: Array) -> Operation:
+    """Write positions to an index tile: 16 bits keep all ones all ones."""
+    last = last_writes(a) or ()
+    return op(cast, kit.view(a)[last], found.reshape(a.shape)[last])
+
+
+@nc_find_index8.meaning
+def _nc_find_index8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    values, load = private_rows(kit, i["data"])
+    wanted, load_wanted = load_rows(kit, i["vals"])
+    wanted = wanted.reshape(-1, EIGHT)
+    found = kit.scratch(wanted.shape, np.uint32)
+    search = op(find_eight, values, wanted, False, found)
+    return [load, *load_wanted, search, save_indices(kit, i["dst"], found)]
+
+
+@instruction(
+    engines="vector",
+    effects=Effects(OPTIMISTIC, partial=False, bits=moves("dst data vals"), state=None),
+    checks=[
+        same_tile("dst data"),
+        same_partitions("data vals"),
+        free_size("vals", EIGHT, "exactly 8"),
+        unpacked("dst data vals"),
+        free_up_to("data", "max8_max"),
+        same_partitions("data dst_idx"),
+        free_size("dst_idx", EIGHT, "exactly 8"),
+    ],
+    cost=per_element("data"),
+)
+def nc_match_replace8(
+    dst=write(),
+    data=read(),
+    vals=read(),
+    imm=Number(),
+    dst_idx=write(dtypes=INDEX_DTYPES, optional=True).default(None),
+    name=None,
+):
+    """`dst = data`, with one occurrence of each of 8 values per partition replaced by `imm`.
+
+    Args:
+        dst, data: tiles with the same partitions and up to 16384 elements per partition.
+        vals: tile with 8 elements per partition.
+        imm: a number.
+        dst_idx: (P, 8) tile of uint16 or uint32 for the positions found; all ones where a value
+            doesn't occur (not documented; as nisa.nc_find_index8).
+
+    Values are taken from the last to the first, so of equal ones the last gets the first
+    occurrence. A position that was replaced isn't found again, even by a value equal to imm.
+
+    Raises:
+        NkiValidationError: shapes or dtypes don't fit.
+    """
+    return locals()
+
+
+@nc_match_replace8.meaning
+def _nc_match_replace8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    values, load = private_rows(kit, i["data"])
+    wanted, load_wanted = load_rows(kit, i["vals"])
+    wanted, result = wanted.reshape(-1, EIGHT), kit.scratch(values.shape)
+    found = kit.scratch(wanted.shape, np.uint32)
+    ops = [
+        load,
+        *load_wanted,
+        op(copy, result, values),
+        op(find_eight, values, wanted, True, found),
+        op(_replace, found, b.single(i["imm"]), result),
+        save_rows(kit, i["dst"], result),
+    ]
+    if i["dst_idx"] is not None:
+        ops.append(save_indices(kit, i["dst_idx"], found))
+    return ops
+
+
+@function(reads="found result", writes="result", partial=True, name="replace found")
+def _replace(found: np.ndarray, imm: np.float32, result: np.ndarray) -> None:
+    """Another value where something was found."""
+    lane, slot = np.nonzero(found < result.shape[1])
+    result[lane, found[lane, slot]] = imm
