@@ -8,8 +8,7 @@ PyTorch computes at once, so there is nothing to synchronise, and nothing to cou
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from nki_dist.launcher.kernel import jit as nki_jit  # noqa: F401 -- of torch_neuronx
@@ -76,24 +75,6 @@ def metrics_report() -> str:
 clear_counters = clear_metrics = clear_all
 metric_names, metric_data = counter_names, counter_value
 short_metrics_report = metrics_report
-
-
-# ---- torch_xla.experimental ---------------------------------------------------------------------
-
-
-def eager_mode(enable: bool) -> None:
-    """PyTorch computes at once anyway."""
-
-
-def is_eager_mode() -> bool:
-    """Yes."""
-    return True
-
-
-@contextmanager
-def eager_mode_context(enable: bool) -> Iterator[None]:
-    """PyTorch computes at once in it, as outside."""
-    yield
 
 
 def compile(f: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -8,9 +8,7 @@ Not modelled: devices. Data is on the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -39,34 +37,26 @@ uncompiled = torch_tensors.uncompiled
 without_derivative = torch_tensors.without_derivative
 
 
-@dataclass(frozen=True)
-class Framework:
-    """What the launcher needs to know about an array library.
-
-    Attributes:
-        name: `"numpy"`, `"torch"` or `"jax"`.
-        owns: whether a value is an array of this library.
-        to_numpy: the value as a NumPy array, sharing memory where possible.
-        like: a NumPy array as a value of this library.
-        write_back: copies data into a value in place, or raises LaunchError.
-    """
+class Framework(Protocol):
+    """What the launcher needs to know about an array library: a module of this package."""
 
     name: str
-    owns: Callable[[Any], bool]
-    to_numpy: Callable[[Any], np.ndarray]
-    like: Callable[[np.ndarray], Any]
-    write_back: Callable[[Any, np.ndarray], None]
+    """`"numpy"`, `"torch"` or `"jax"`."""
+
+    def owns(self, value: Any) -> bool:
+        """Whether a value is an array of this library."""
+
+    def to_numpy(self, value: Any) -> np.ndarray:
+        """The value as a NumPy array, sharing memory where possible."""
+
+    def like(self, array: np.ndarray) -> Any:
+        """A NumPy array as a value of this library."""
+
+    def write_back(self, value: Any, array: np.ndarray) -> None:
+        """Copy data into a value in place, or raise LaunchError."""
 
 
-def _framework(name: str, module: Any) -> Framework:
-    return Framework(name, module.owns, module.to_numpy, module.like, module.write_back)
-
-
-_FRAMEWORKS: Final = (
-    _framework("numpy", numpy_arrays),
-    _framework("torch", torch_tensors),
-    _framework("jax", jax_arrays),
-)
+_FRAMEWORKS: Final[tuple[Framework, ...]] = (numpy_arrays, torch_tensors, jax_arrays)
 
 
 def describe(value: Any) -> Framework | None:

@@ -17,6 +17,8 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 
+name = "jax"
+
 
 def _jax() -> ModuleType | None:
     """jax, if the program has imported it: nobody can hold a jax array otherwise."""

@@ -11,6 +11,8 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 
+name = "numpy"
+
 
 def owns(value: Any) -> bool:
     return isinstance(value, np.ndarray)

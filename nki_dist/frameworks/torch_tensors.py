@@ -26,6 +26,8 @@ import numpy as np
 from nki_dist.errors import LaunchError, NkiValidationError
 from nki_dist.frameworks import numpy_arrays
 
+name = "torch"
+
 # torch's name of each type that NumPy lacks, with the type that stands for it there.
 _EXTENSION_TYPES: Final = {
     name: np.dtype(getattr(ml_dtypes, name))

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from nki_dist.insight.capture import Then
 from nki_dist.insight.log import Log
-from nki_dist.insight.regions import Region, after_writes, region
-from nki_dist.insight.replay import (
-    Enough,
-    Hooks,
-    Key,
-    Launched,
-    Place,
-    Watch,
-    replay,
-    title,
-)
+from nki_dist.insight.regions import Region, region
+from nki_dist.insight.replay import Key, Launched, Place
 from nki_dist.insight.steps import Write, Writes, plural, shown, table, unanswered
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import returned
@@ -88,39 +80,26 @@ def check_core(launched: Launched, core: int | None, rank: int | None) -> None:
             raise unanswered(fault, got=value, least=0, most=count - 1)
 
 
-class _Writes(Watch):
-    def __init__(
-        self, launched: Launched, asked: str | int, core: int | None, rank: int | None
-    ) -> None:
-        self.found = Writes()
-        self._asked, self._core, self._rank = asked, core, rank
-        replay(launched, self)
-
-    def linking(self, place: Place, i: Instruction) -> Hooks:
-        slot, program = place.slot, place.program
-        if self._core not in (None, slot.lnc_core) or self._rank not in (None, slot.rank):
-            return None, None
-        written = INSTRUCTIONS[i.opcode].writes(i)
-        where = program.where(i.location)
-        if not is_line(where, self._asked):
-            written = [a for a in written if is_tensor(a.storage, self._asked)]
-        if not written:
-            return None, None
-
-        def told(number: int, regions: list[Region]) -> None:
-            for r in regions:
-                values = r.values(r.get(place.kit))
-                what = (where, slot.lnc_core, slot.rank, title(i), r.storage.title, number)
-                self.found.append(Write(*what, values))
-
-        return after_writes(place, written, told)
-
-
-def writes_of(launched: Launched, asked: str | int, core: int | None, rank: int | None) -> Writes:
+def writes_of(log: Log, asked: str | int, core: int | None, rank: int | None) -> Writes:
     """Everything written to a tensor or from a line; see `Record.writes`."""
-    check_known(launched, asked)
-    check_core(launched, core, rank)
-    return _Writes(launched, asked, core, rank).found
+    check_known(log.launched, asked)
+    check_core(log.launched, core, rank)
+    found, done = Writes(), {}
+
+    def told(number: int, regions: list[Region], place: Place) -> None:
+        for r in regions:
+            values = r.values(r.get(place.kit))
+            found.append(Write(*log.who(number), r.storage.title, number, values))
+
+    for number, i in enumerate(log.instructions):
+        if i is not None:
+            where, lnc_core, of, _ = log.who(number)
+            if core in (None, lnc_core) and rank in (None, of):
+                line = is_line(where, asked)
+                regions = [r for r in log.writes(number) if line or is_tensor(r.storage, asked)]
+                done.update({number: partial(told, number, regions)} if regions else {})
+    Then(log, done)
+    return found
 
 
 @dataclass
@@ -173,21 +152,6 @@ class Moment(list[Alive]):
         return head + "\n" + table([f"  {alive}" for alive in self], "  nothing")
 
 
-class _At(Watch):
-    """Fills a moment of a core when it has come."""
-
-    def __init__(self, moment: Moment, core: int) -> None:
-        self._moment, self._core = moment, core
-
-    def linking(self, place: Place, i: Instruction) -> Hooks:
-        def after(number: int) -> None:
-            if number == self._moment.step:
-                self._moment += _alive(place, i)
-                raise Enough
-
-        return None, after if place.slot.core == self._core else None
-
-
 def _alive(place: Place, i: Instruction) -> Iterator[Alive]:
     for s in place.program.storages:
         alive = s.role != "local" or s.first <= i.ordinal <= s.last
@@ -218,7 +182,7 @@ def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> M
         )
     number, where = done[times]
     moment = Moment(where, core, rank, number)
-    replay(launched, _At(moment, here))
+    Then(log, {number: lambda place: moment.extend(_alive(place, log.at(number)))})
     return moment
 
 

@@ -1,14 +1,16 @@
 """What instructions found when they ran: the bits of their operands, and their core's state.
 
-With it an instruction can be carried out again, alone and on other values.
+With it an instruction can be carried out again, alone and on other values. And what there was when
+they had run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -90,3 +92,26 @@ class Capture(Watch):
     def _end(self, number: int) -> None:
         if len(self.found) == len(self._wanted):
             raise Enough
+
+
+class Then(Watch):
+    """Calls functions when some instructions of a launch have run, while it is replayed.
+
+    Args:
+        done: by number of the instruction.
+    """
+
+    def __init__(self, log: Log, done: Mapping[int, Callable[[Place], Any]]) -> None:
+        self._left = dict(done)
+        self._names = {(log.cores[n], log.at(n).ordinal) for n in done}
+        replay(log.launched, self)
+
+    def linking(self, place: Place, i: Instruction) -> Hooks:
+        wanted = (place.slot.core, i.ordinal) in self._names
+        return None, partial(self._ran, place) if wanted else None
+
+    def _ran(self, place: Place, number: int) -> None:
+        if number in self._left:
+            self._left.pop(number)(place)
+            if not self._left:
+                raise Enough

@@ -64,7 +64,7 @@ class Columns:
         same = line.astype(np.int64) * (len(self._ops) + 1) + op
         self.head: dict[str, Any] = {
             "kernel": launched.compiled.kernel,
-            "cores": [f"rank {s.rank} core {s.lnc_core}" for s in launched.slots],
+            "cores": [s.title for s in launched.slots],
             "ranks": [s.rank for s in launched.slots],
             "files": list(self._lines),
             "ops": list(self._ops),

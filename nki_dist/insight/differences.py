@@ -47,7 +47,7 @@ def facts(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, rounding: floa
 
 def _where(wrong: np.ndarray) -> str:
     rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
-    down, across = (_set(s, n, w) for s, n, w in zip((rows, columns), wrong.shape, _NAMES))
+    down, across = (in_words(s, n, w) for s, n, w in zip((rows, columns), wrong.shape, _NAMES))
     if wrong.sum() == len(rows) * len(columns):
         if len(rows) == wrong.shape[0] and len(columns) == wrong.shape[1]:
             return "every element differs"
@@ -68,23 +68,25 @@ def _where(wrong: np.ndarray) -> str:
 _NAMES: Final = ("row", "column")
 
 
-def _set(numbers: np.ndarray, size: int, what: str) -> str:
-    """A set of numbers in words."""
+def in_words(numbers: np.ndarray, size: int | None, what: str) -> str:
+    """A set of numbers in words; `size` is how many there are, from 0 on, if that matters."""
     if len(numbers) == size:
         return f"all {what}s"
     if len(numbers) == 1:
         return f"{what} {numbers[0]}"
     steps = np.unique(np.diff(numbers))
-    if len(steps) == 1:
+    if len(steps) == 1 and (len(numbers) > 2 or steps[0] == 1):
         end = f"{what}s {numbers[0]} to {numbers[-1]}"
         nth = {2: "2nd", 3: "3rd"}.get(int(steps[0]), f"{steps[0]}th")
         return end if steps[0] == 1 else f"every {nth} of {end}"
     few = ", ".join(map(str, numbers[:_LISTED]))
-    if size - len(numbers) <= _LISTED:
+    if size is not None and size - len(numbers) <= _LISTED:
         others = sorted(set(range(size)) - set(numbers.tolist()))
         return f"all {what}s but {', '.join(map(str, others))}"
     return f"{what}s {few}" + (
-        f", ... ({len(numbers)} of {size})" if len(numbers) > _LISTED else ""
+        f", ... ({len(numbers)}{'' if size is None else f' of {size}'})"
+        if len(numbers) > _LISTED
+        else ""
     )
 
 
@@ -103,7 +105,7 @@ def _odd(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> Iterator[str
 
 def _inside(here: np.ndarray) -> str:
     rows, columns = np.flatnonzero(here.any(1)), np.flatnonzero(here.any(0))
-    return ", ".join(_set(s, n, w) for s, n, w in zip((rows, columns), here.shape, _NAMES))
+    return ", ".join(in_words(s, n, w) for s, n, w in zip((rows, columns), here.shape, _NAMES))
 
 
 def _relations(
@@ -191,9 +193,9 @@ def _moved(
     known = sources >= 0
     if known.sum() < max(2, 0.7 * len(lines)) and not (len(lines) == 1 and known.all()):
         return
-    which = _set(lines[known], got.shape[0], name)
+    which = in_words(lines[known], got.shape[0], name)
     steps = np.unique(sources[known] - lines[known])
-    rest = "" if known.all() else f" (not {_set(lines[~known], got.shape[0], name)})"
+    rest = "" if known.all() else f" (not {in_words(lines[~known], got.shape[0], name)})"
     if len(steps) == 1:
         way = "after" if steps[0] > 0 else "before"
         yield f"{which}{rest} hold what is expected {abs(steps[0])} {name}s {way}"
@@ -227,11 +229,11 @@ def _sizes(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> str:
     """How far off they are, and all elements, beside what a type's rounding would do."""
     usual = 0.1 * float(np.sqrt((wanted[np.isfinite(wanted)] ** 2).mean()))
     off = np.abs(got - wanted) / np.maximum(np.abs(wanted), usual)
-    text = f"they are off by {_share(np.median(off[wrong]))} of what is expected in the median, "
-    text += f"{_share(off[wrong].max())} at most"
+    text = f"they are off by {_percent(np.median(off[wrong]))} of what is expected in the median, "
+    text += f"by {_percent(off[wrong].max())} at most"
     usual_off = float(np.nanmedian(off))
-    if usual_off > 1e-4:
-        text += f"; all elements by {_share(usual_off)}"
+    if usual_off > 1e-4 and wrong.mean() < 0.9:
+        text += f"; with those that aren't off the median is {_percent(usual_off)}"
     named = [name for name, unit in _TYPES.items() if unit / 8 < usual_off <= unit]
     if named and off[wrong].max() < 0.5:  # which rounding never comes to
         # Half of all roundings are off by less than a third of the largest.
@@ -240,5 +242,5 @@ def _sizes(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> str:
     return text
 
 
-def _share(off: float) -> str:
-    return f"{off:.3g} times" if off > 2 else f"{100 * off:.2f} %"
+def _percent(share: float) -> str:
+    return f"{100 * share:,.0f} %" if share >= 1 else f"{100 * share:.3g} %"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
 
+from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
-from nki_dist.insight.regions import Region, region
-from nki_dist.insight.replay import Enough, Hooks, Place, Watch, replay
+from nki_dist.insight.probe import Probe
 from nki_dist.insight.steps import Printed, plural, unanswered
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
-from nki_dist.program.walk import tensors
+from nki_dist.program.walk import operands, tensors
 
 _KEPT: Final = 32 << 20  # bytes of operands that one replay keeps for the steps that follow
 
@@ -99,7 +98,7 @@ class Executions(Printed, list[Executed]):
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._values: dict[int, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = {}
+        self._found: dict[int, Found] = {}
         super().__init__(self._executed(n) for n, i in enumerate(log.instructions) if i is not None)
 
     def _executed(self, number: int) -> Executed:
@@ -123,46 +122,25 @@ class Executions(Printed, list[Executed]):
             most = len(self._log.instructions) - 1
             fault = f"step {number}: no instruction begins there"
             raise unanswered(fault, got=number, least=0, most=most)
-        if number not in self._values:
-            self._values = _Values(self._log, number).found
-        return self._values[number]
+        log = self._log
+        if number not in self._found:
+            chosen, room = set[int](), _KEPT
+            for n in range(number, len(log.instructions)):
+                if room > 0 and log.instructions[n] is not None and n not in chosen:
+                    chosen.update(log.meeting(n))
+                    room -= sum(a.nbytes for _, a in operands(log.at(n).args))
+            self._found = Capture(log, chosen).found
+        members = log.meeting(number)
+        probe = Probe([self._found[n] for n in members])
+        probe.run()
+        reads, writes = parameters(log.at(number))
+        each = {**reads, **writes}
+        regions = dict(zip(each, log.regions(number, [*each.values()])))
+        bits, kit = self._found[number].bits, probe.kits[members.index(number)]
+        before = {name: r.values(bits[id(r)].copy()) for name, r in regions.items()}
+        return before, {name: r.values(r.get(kit)) for name, r in regions.items()}
 
     def __str__(self) -> str:
         return plural(len(self), "step")
 
     __repr__ = __str__
-
-
-class _Values(Watch):
-    """Operands from one instruction on, before and after, as many as there is room for."""
-
-    def __init__(self, log: Log, first: int) -> None:
-        self.found: dict[int, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = {}
-        self._first, self._room = first, _KEPT
-        self._open: dict[int, tuple[int, dict[str, Region]]] = {}  # by core, what it has begun
-        replay(log.launched, self)
-        for number, _ in self._open.values():
-            self.found.pop(number, None)
-
-    def linking(self, place: Place, i: Instruction) -> Hooks:
-        return partial(self._before, place, i), partial(self._after, place, i)
-
-    def _before(self, place: Place, i: Instruction, number: int) -> None:
-        if number < self._first or self._room < 0:
-            return
-        reads, writes = parameters(i)
-        each = {**reads, **writes}.items()
-        regions = {name: region(place.slot, a, place.kit) for name, a in each}
-        self.found[number] = {n: r.values(r.get(place.kit)) for n, r in regions.items()}, {}
-        self._open[place.slot.core] = number, regions
-
-    def _after(self, place: Place, i: Instruction, number: int) -> None:
-        begun, regions = self._open.get(place.slot.core, (-1, {}))
-        if begun != number:
-            return
-        del self._open[place.slot.core]
-        before, after = self.found[number]
-        after.update({name: r.values(r.get(place.kit)) for name, r in regions.items()})
-        self._room -= 2 * sum(v.nbytes for v in before.values())
-        if self._room < 0 and self._first not in [n for n, _ in self._open.values()]:
-            raise Enough

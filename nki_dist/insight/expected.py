@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import ml_dtypes
@@ -16,12 +17,13 @@ import numpy as np
 
 from nki_dist.errors import LaunchError
 from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access, unknown
+from nki_dist.insight.capture import Then
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, region
-from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay
+from nki_dist.insight.replay import Key, Launched, Place, key_of
 from nki_dist.insight.steps import Expected, index_in
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import Access, Instruction, Storage
+from nki_dist.program import Access, Storage
 from nki_dist.program.walk import returned
 
 # Differences that are rounding, relative to the results: what a kernel that works in the type comes
@@ -116,31 +118,18 @@ def compared(log: Log, expected: Mapping[Any, Any], rank: int) -> list[Checked]:
     found: list[Checked] = []
     for name, values in expected.items():
         found += _with_values(name, _named(log, name, rank), values)
-    _Compare(log, found)
+    by_number: dict[int, list[Checked]] = {}  # of what wrote it last
+    for one in found:
+        by_number.setdefault(log.begun.get(one.last, one.last), []).append(one)
+    rounding = rounding_of(log.launched)
+    Then(log, {n: partial(_judge, some, rounding) for n, some in by_number.items()})
     return sorted(found, key=lambda c: c.last)
 
 
-class _Compare(Watch):
-    """Looks at elements after the last write to them."""
-
-    def __init__(self, log: Log, asked: Sequence[Checked]) -> None:
-        self._after: dict[int, list[Checked]] = {}
-        for one in asked:
-            self._after.setdefault(log.begun.get(one.last, one.last), []).append(one)
-        self._names = {(log.cores[n], log.at(n).ordinal) for n in self._after}
-        self._rounding = rounding_of(log.launched)
-        replay(log.launched, self)
-
-    def linking(self, place: Place, i: Instruction) -> Hooks:
-        if (place.slot.core, i.ordinal) not in self._names:
-            return None, None
-
-        def after(number: int) -> None:
-            for one in self._after.get(number, ()):
-                r = _here(place, one.region)
-                one.judge(r.values(r.get(place.kit)), self._rounding)
-
-        return None, after
+def _judge(some: Sequence[Checked], rounding: float, place: Place) -> None:
+    for one in some:
+        r = _here(place, one.region)
+        one.judge(r.values(r.get(place.kit)), rounding)
 
 
 def _here(place: Place, r: Region) -> Region:

@@ -67,7 +67,7 @@ class Live:
         places = element * s.dtype.itemsize + np.arange(s.dtype.itemsize)
         with self._lock:
             walk = Walk(log, key, places, log.ended.get(step, step) + 1, _STEPS)
-        what = f"{s.title}{list(index_in(s, int(places[0])))}"
-        return chain(walk.steps, self._made.steps, "", what, walk.complete) or (
+        what = f"{s.title}{list(index_in(s, int(places[0])))} = {walk.value()}"
+        return chain(walk.steps, self._made.steps, what, walk.complete) or (
             f"<p class=note>{len(walk.sources.all())} sources, and no instruction that wrote it</p>"
         )

@@ -149,6 +149,18 @@ class Log(Watch):
         found = [a for a in INSTRUCTIONS[i.opcode].reads(i) if id(a) not in sources]
         return self.regions(number, found)
 
+    def reader(self, key: Key, places: np.ndarray, after: int, before: int) -> int | None:
+        """The first instruction between two numbers that read some bytes and kept its results
+        elsewhere."""
+        for n in range(after + 1, before):
+            if self.instructions[n] is not None:
+                reads, writes = (
+                    [r for r in some if r.key == key] for some in (self.reads(n), self.writes(n))
+                )
+                if not writes and any(r.holds(places).any() for r in reads):
+                    return n
+        return None
+
     def operands(self, number: int) -> tuple[list[Region], list[Region]]:
         """What it reads (without addresses) and what it writes, sums of its engine included."""
         i = self.at(number)

@@ -12,7 +12,8 @@ Doesn't follow how often loops went round, or random states.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
 from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
-from nki_dist.insight.probe import Odd, Probe, not_finite
+from nki_dist.insight.probe import Odd, Probe, not_finite, not_held
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
 from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
@@ -42,6 +43,7 @@ class Walk:
         before: that number; None for the end of the launch.
         limit: instructions after which it ends; None for never.
         trusted: by memory and last number of a write, (sorted) bytes behind which nobody looks.
+        odd: say what is odd of each step (`Step.odd`).
 
     Attributes:
         steps: what was written that matters, later steps first.
@@ -57,8 +59,9 @@ class Walk:
         before: int | None,
         limit: int | None,
         trusted: Mapping[tuple[Key, int], np.ndarray] | None = None,
+        odd: bool = False,
     ) -> None:
-        self._log = log
+        self._log, self._odd = log, odd
         self._trusted = trusted or {}
         self._found: dict[int, Found] = {}
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
@@ -142,6 +145,10 @@ class Walk:
         made = self._steps_of(number, probe, results, born, depends)
         for step in readers:
             step.reads += made
+        if self._odd:
+            for s, (_, elements, values) in zip(made, results):
+                s.odd += not_held(self._found[number], elements, values)
+                s.odd += self._added_to(number, depends)
         for member, r, elements in depends:
             self._resolve(r.key, r.bytes_of(elements), log.before(member), made)
         if not (bad and explaining):
@@ -209,6 +216,22 @@ class Walk:
             found.append(made.view(dtype.raw))
         raw = np.ascontiguousarray(values).view(dtype.raw)
         return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
+
+    def _added_to(self, number: int, depends: Elements) -> Iterator[str]:
+        """Of a matmul: somebody had read what it adds to before, which was a result by then."""
+        log = self._log
+        if not log.at(number).accumulation:
+            return
+        sums = {r.key: r for r in log.writes(number)}
+        for _, r, elements in depends:
+            if r.key in sums:
+                places = r.bytes_of(elements)
+                for end, taken in log.left_by(r.key, places, number):
+                    reader = log.reader(r.key, taken, end or 0, number)
+                    if reader is not None:
+                        line = PurePath(log.who(reader)[0] or "?").name
+                        yield f"added to what {line} had read as a result (step {reader})"
+                        return
 
     def _register(self, number: int, readers: list[Step]) -> None:
         """A register was written: everything that was read counts."""

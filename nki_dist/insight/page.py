@@ -95,10 +95,7 @@ def html(
 
 def _start(wrong: Wrong | None, made: Columns) -> int:
     """The step that is shown first."""
-    ways = [s for s in wrong.steps if s.location == wrong.line] if wrong else []
-    if wrong and wrong.steps:
-        return made.steps[min(s.step for s in ways or wrong.steps[:1])]
-    return 0
+    return made.steps[wrong.start.step] if wrong and wrong.start else 0
 
 
 def _fitted(
@@ -139,41 +136,61 @@ def _packs(film: Film) -> float:
 def _difference(wrong: Wrong | None, made: Columns) -> str:
     if wrong is None:
         return ""
-    told = chain(wrong.steps, made.steps, wrong.line, wrong.what, wrong.complete)
+    what = wrong.ways[0][0] if wrong.ways else ""
+    told = chain(wrong.steps, made.steps, what, wrong.complete, wrong.line)
     return values.difference(wrong, told)
 
 
 def chain(
-    steps: Sequence[Step], dense: Mapping[int, int], line: str, what: str, complete: bool = True
+    steps: Sequence[Step],
+    dense: Mapping[int, int],
+    what: str,
+    complete: bool = True,
+    line: str = "",
 ) -> str:
     """Where an element came from, the result first: a picture of each tensor on the way, as HTML.
+    Steps of a line that are alike are one: those of ranks, and of rounds.
 
     Args:
         dense: steps of the page by their numbers.
-        line: that stands out, or "".
+        what: the element and its number; line: that stands out, or "".
     """
     if not steps:
         return ""
-    rows = []
-    for s in steps[:_CHAIN]:
-        reads = [f"from {r if isinstance(r, Source) else f'{r.part} = {shown(r.values)}'}"
-                 for r in s.reads[:_READS]] + ["..."] * (len(s.reads) > _READS)  # fmt: skip
+    ranks = {one.rank for s in steps for one in (s, *s.reads)}
+    groups: dict[Any, list[str]] = {}
+    for s in steps:
+        reads = [f"from {_read(r, len(ranks) > 1)}" for r in s.reads[:_READS]]
+        reads += ["..."] * (len(s.reads) > _READS)
         kind = " class=wrong" if s.location == line != "" else ""
-        rows.append(
+        kind_of = s.location, s.instruction, s.tensor, s.shape, s.dtype, s.count, *s.odd
+        groups.setdefault(kind_of, []).append(
             f"<li data-step={dense[s.step]} tabindex=0{kind}>{_place(s)}<div>"
             f"<b>{text.escaped(text.short(s.location or '?'))}</b> {text.escaped(s.instruction)} "
             f"wrote {text.escaped(s.part)} ({text.escaped(s.dtype)}): "
             f"<code>{text.escaped(shown(s.values))}</code>"
+            f"<b class=mark>{text.escaped('; '.join(s.odd))}</b>"
             f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
         )
-    note = text.rest(len(steps) - len(rows), " steps")
+    alike = list(groups.values())[:_CHAIN]
+    rows = [
+        one + f"<li>{text.folded(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
+        for one, *more in alike
+    ]
+    note = text.rest(len(steps) - sum(map(len, alike)), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
-    title = text.escaped(f"Where {what} = {shown(steps[0].values[:1])} came from")
     return (
-        f"<details open class=chain><summary>{title}, the last step first</summary>"
+        f"<details open class=chain><summary>Where {text.escaped(what)} came from, "
+        "the last step first</summary>"
         f"<ol>{''.join(rows)}</ol>{note}</details>"
     )
+
+
+def _read(r: Step | Source, several: bool) -> str:
+    kind = f"{r.kind} " if isinstance(r, Source) else ""
+    of = f" of rank {r.rank}" * (several and bool(kind))
+    return f"{kind}{r.part}{of}" + (f" = {shown(r.values)}" if r.values.size else "")
 
 
 def _place(s: Step) -> str:
@@ -201,5 +218,5 @@ def _compared(wrong: Wrong | None) -> tuple[list[Picture], dict[str, Any]]:
     c, shape = wrong.checked, wrong.checked.region.shape
     flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
     made = [np.reshape(a, flat) for a in (c.wanted, c.got, c.wrong.astype(np.uint8))]
-    told = {"shape": list(made[0].shape), "tensor": c.region.storage.title, "whole": list(shape)}
+    told = {"shape": list(made[0].shape), "tensor": c.region.storage.title}
     return [Picture(a.astype(np.float32), True) for a in made], told

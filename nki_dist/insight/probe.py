@@ -17,18 +17,22 @@ other's values, 0, and the largest, if that shows nothing either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nki_dist import arch
+from nki_dist.dtypes import float32
+from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiError
 from nki_dist.insight.capture import Found
-from nki_dist.insight.regions import Region, bits_of, follow
+from nki_dist.insight.regions import Region, bits_of, follow, region
 from nki_dist.insight.replay import key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.indirect import lowered
+from nki_dist.program import Access, Storage
 from nki_dist.runtime.binding import BoundExchange, Segment
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
@@ -87,7 +91,7 @@ class Probe:
     def __init__(self, found: Sequence[Found]) -> None:
         self.found = list(found)
         self._memory: dict[Any, np.ndarray] = {}
-        self._kits: list[Kit] = []
+        self.kits: list[Kit] = []
         self._executors = [self._executor(f) for f in self.found]
         self.inputs = self._inputs()
         self.outputs = [(n, r) for n, f in enumerate(self.found) for r in f.writes]
@@ -103,7 +107,7 @@ class Probe:
 
         kit = Kit(buffer, core, arch.get(f.program.platform))
         kit.masks = {number: mask.copy() for number, mask in f.masks.items()}
-        self._kits.append(kit)
+        self.kits.append(kit)
         spec = INSTRUCTIONS[i.opcode]
         kit.begin(waits=spec.synchronises)
         step: Segment | BoundExchange
@@ -140,7 +144,7 @@ class Probe:
         """
         scheduler = Scheduler()
         try:
-            for f, kit, executor in zip(self.found, self._kits, self._executors):
+            for f, kit, executor in zip(self.found, self.kits, self._executors):
                 scheduler.add(executor)
                 follow(kit.state, f.state)
                 for number, mask in f.masks.items():
@@ -150,8 +154,8 @@ class Probe:
                 if calm is not None:
                     held = calmed(held, operand, changed, calm)
                 for (n, r, _), part in zip(operand.members, held):
-                    r.put(self._kits[n], part)
-            for f, kit in zip(self.found, self._kits):
+                    r.put(self.kits[n], part)
+            for f, kit in zip(self.found, self.kits):
                 for r in f.fixed:
                     r.put(kit, f.bits[id(r)])
             with np.errstate(all="ignore"):
@@ -171,13 +175,13 @@ class Probe:
         parts = []
         for number, elements in wanted:
             n, r = self.outputs[number]
-            parts.append(r.get(self._kits[n]).reshape(-1)[elements].astype(np.uint32))
+            parts.append(r.get(self.kits[n]).reshape(-1)[elements].astype(np.uint32))
         return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
     def values(self, number: int, elements: np.ndarray) -> np.ndarray:
         """Elements of an output after a run, as numbers."""
         n, r = self.outputs[number]
-        return np.asarray(r.values(r.get(self._kits[n])).reshape(-1)[elements])
+        return np.asarray(r.values(r.get(self.kits[n])).reshape(-1)[elements])
 
     # ---- influence ------------------------------------------------------------------------------
 
@@ -267,3 +271,39 @@ def calmed(bits: np.ndarray, operand: Input, changed: Input | None, test: Odd) -
 def not_finite(values: np.ndarray) -> np.ndarray:
     """Which elements are infinite or NaN."""
     return np.asarray(~np.isfinite(values))
+
+
+def not_held(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
+    """What is said of a write whose type couldn't hold the values: it changed some by far more than
+    rounding. What they would be is found by writing them to a float32 tensor."""
+    i, spec = found.instruction, INSTRUCTIONS[found.instruction.opcode]
+    written, bits = spec.writes(i), spec.effects.bits
+    name = next((name for name, value in i.args.items() if written and value is written[0]), "")
+    if len(written) > 1 or not name or spec.synchronises or "r" in spec.roles[name].mode:
+        return []
+    a: Access = i[name]
+    if a.dynamic is not None or (bits is not None and not bits.converts):
+        return []
+    if a.dtype is float32 or a.dtype.is_mx or a.dtype.itemsize != a.storage.dtype.itemsize:
+        return []
+    s = Storage(len(found.program.storages), a.region, a.storage.shape, float32)
+    wide = Access(s, a.offset, a.shape, a.strides, float32)
+    to = region(found.slot, wide)
+    changed = replace(found, instruction=i.with_args({**i.args, name: wide}), writes=[to])
+    changed.bits = {**found.bits, id(to): np.zeros(to.shape, np.uint32)}
+    probe = Probe([changed])
+    if not probe.run():
+        return []
+    wide_values, narrow = probe.values(0, elements), np.empty(values.shape, a.dtype.storage)
+    got, exact = values.astype(np.float64), wide_values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        converter(float32, a.dtype)(narrow, wide_values)
+        same = narrow.view(a.dtype.raw) == np.ascontiguousarray(values).view(a.dtype.raw)
+        if not same.all():
+            return []  # it isn't this that made the difference
+        off = np.isfinite(exact) & ~(np.abs(got - exact) <= 0.25 * np.abs(exact))
+        off &= a.dtype.is_float | ~(np.abs(got - exact) <= 1)
+    if not off.any():
+        return []
+    most = int(np.argmax(np.where(off, np.abs(exact), -1)))
+    return [f"{exact[most]:.6g} became {got[most]:.6g} in {a.dtype}"]

@@ -141,7 +141,7 @@ class Record(Printed):
         Raises:
             LaunchError: there is no such tensor, line, core or rank.
         """
-        return writes_of(self.launched, where, core, rank)
+        return writes_of(self._log, where, core, rank)
 
     def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = -1) -> Moment:
         """The tensors that were alive after a core had carried out a line, with their values.

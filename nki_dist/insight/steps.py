@@ -189,6 +189,7 @@ class Step(At):
         reads: the steps and sources that these elements depend on.
         elements: which they are, numbered through the tensor as it was allocated.
         shape: of that tensor; dtype: in which they were written.
+        odd: what else happened there, if it was looked for: facts that are often mistakes.
     """
 
     index: tuple[int, ...]
@@ -200,6 +201,7 @@ class Step(At):
     elements: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, np.int64))
     shape: tuple[int, ...] = field(repr=False, default=())
     dtype: str = field(repr=False, default="")
+    odd: list[str] = field(repr=False, default_factory=list)
 
     @property
     def part(self) -> str:
@@ -259,7 +261,11 @@ def _range(numbers: np.ndarray) -> str:
     if high - low == numbers.size:
         return f"{low}:{high}" if numbers.size > 1 else str(low)
     steps = np.unique(np.diff(numbers))
-    return f"{low}:{high}:{steps[0]}" if steps.size == 1 else f"{numbers.size} of {low}:{high}"
+    if steps.size == 1:
+        return f"{low}:{high}:{steps[0]}"
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    few = len(runs) <= SHOWN
+    return " and ".join(map(_range, runs)) if few else f"{numbers.size} of {low}:{high}"
 
 
 def _named(source: Source) -> str:

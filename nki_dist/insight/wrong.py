@@ -1,31 +1,37 @@
 """How a launch differs from what was expected, as a page shows it: facts, no guesses.
 
 A line is called the first wrong one where there is evidence: all elements that were looked at and
-are off came through it, and no right one did. Which are looked at is a choice: the one that is off
-most, the first and the last, and right ones in rows, or columns, that are right altogether. A line
-that made the first number that isn't finite, or read what nobody had written, is told as that: the
-mistake may be another line's.
+are off came through it, and no right one did. Where right ones did in other rounds of it, that is
+told. Which are looked at is a choice: the one that is off most, the first and the last, and right
+ones where others around them are right, too: the nearest to the one that is off most, the first and
+the last. A line that made the first number that isn't finite, read what nobody had written, or did
+something odd (`Step.odd`), is told as that: the mistake may be another line's.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.insight.differences import facts
+from nki_dist.insight.differences import facts, in_words
 from nki_dist.insight.expected import Checked, first_off, only_rounding, rounding_of, trusted
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
-from nki_dist.insight.regions import Region
 from nki_dist.insight.steps import Step, index_in
+from nki_dist.insight.unused import unused
+from nki_dist.program import instructions
+from nki_dist.program.walk import operands
 from nki_dist.report import text
 
-_LOOKED_AT: Final = 2, 3  # wrong and right elements whose ways are compared
-_LIMIT: Final = 400  # steps of each
+_LIMIT: Final = 400  # steps of each way
+_NEAR: Final = 5  # rows and columns of the block around an element
+_MOST: Final = 0.75  # of what is around a right element: more that is off makes it chance
+_LINES: Final = 8  # that are told of in a sentence
 
 
 @dataclass
@@ -35,9 +41,11 @@ class Wrong:
     Attributes:
         checked: the tensor, or what a line wrote; None if all is as expected.
         line: that stands out, or ""; why: for which reason; first: it is the first wrong one.
-        others: lines that all that are off came through, and not all right ones.
-        steps: of the way of an element that is off, from the result back.
-        ways: elements with their numbers, whether they are right, and what they were made of.
+        others: more lines to look at.
+        allocated: by line, the tensors that it allocates and lines that stand out use.
+        steps: of the way of an element that is off, from the result back; start: the one to open.
+        ways: elements with their numbers, whether they are right, and what they were made of, by
+            argument; the first is the one whose way is told.
     """
 
     name: str
@@ -47,9 +55,10 @@ class Wrong:
     why: str = ""
     first: bool = False
     others: list[str] = field(default_factory=list)
+    allocated: dict[str, dict[str, None]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    ways: list[tuple[str, bool, list[str]]] = field(default_factory=list)
-    what: str = ""
+    start: Step | None = None
+    ways: list[tuple[str, bool, dict[str, str]]] = field(default_factory=list)
     complete: bool = True
 
 
@@ -61,94 +70,189 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         why = "Nothing is off by more than rounding." if hidden else "Nothing is off."
         return Wrong("as expected", said + hidden or ["nothing was compared"], why=why)
     made = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
-    shape = c.region.shape
+    shape = c.region.shape or (1,)
     got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
     made.said += facts(got, wanted, off_here, rounding_of(log.launched))
-    worst = c.worst()
-    known = trusted(found)
-    walk = _walk(log, c.region, worst, c.departs + 1, known)
+    worst, right = c.worst(), _surely_right(c)
+    off = np.flatnonzero(c.wrong)
+    bad = {n: _walk(log, c, n) for n in dict.fromkeys([worst, *off[[0, -1]].tolist()])}
+    near = sum(abs(a - b) for a, b in zip(*(np.unravel_index(n, shape) for n in (right, worst))))
+    some = right[[int(np.argmin(near)), 0, -1]].tolist() if right.size else []
+    good = {n: _walk(log, c, n) for n in dict.fromkeys(some)}
+    # What is as expected ends the way of this one: there may be more than outputs to compare with.
+    walk = _walk(log, c, worst, trusted(found)) if len(found) > 1 else bad[worst]
     made.steps, made.complete = walk.steps, walk.complete
-    made.what = f"{_element(c, worst)} of rank {rank}"
-    bad = _ways(log, c, np.flatnonzero(c.wrong), _LOOKED_AT[0])
-    good = _ways(log, c, _surely_right(c), _LOOKED_AT[1])
+    of_rank = f" of rank {rank}" if log.launched.slots[0].ranks > 1 else ""
     made.ways = [
-        (f"{_element(c, n)}: {c.got[n]:.6g}, expected {c.wanted[n]:.6g}", right, _made_of(way))
-        for right, some in ((False, bad), (True, good))
-        for n, way in some.items()
+        (_element(c, n, of_rank), is_right, _made_of(way))
+        for is_right, ways in ((False, bad), (True, good))
+        for n, way in ways.items()
     ]
-    lines = _only_wrong([walk, *bad.values()], [*good.values()])
+    parts = list(unused(log, rank, walk.steps))
+    odd = {f"{text.short(s.location or '?')} {fact}": s for s in walk.steps for fact in s.odd}
+    complete = all(way.complete for way in (walk, *bad.values(), *good.values()))
+    lines = _told_apart(log, [walk, *bad.values()], [*good.values()]) if complete and good else {}
+    only = next((line for line, (n, *_) in lines.items() if not n), "")
     suspect, why = first_to_look_at(walk.steps)
-    odd = suspect is not None and ("finite" in why or "nobody" in why)
-    only, made.others = [line for line, n in lines.items() if not n], list(lines)
-    made.said += [
-        f"all of {len(bad)} that are off came through {text.short(line)}, and {n} of "
-        f"{len(good)} right ones"
-        for line, n in lines.items()
-    ]
-    if only:
-        made.line, made.first = only[0], True
-        made.why = "is the first line that elements that are off came through, and right ones not"
-    elif suspect is not None and odd:
-        made.line = suspect.location or ""
-        made.why = f"stands out: {why}. The mistake is there or before it."
+    if "finite" in why or "nobody" in why:
+        why += ". The mistake is there or before it"
+    elif odd:
+        suspect, why = [*odd.values()][-1], [*odd][-1].partition(" ")[2]
     else:
-        made.why = (
-            "No line has only elements that are off"
-            if not c.wrong.all()
-            else "Every element is off, and came through the lines below"
-        ) + ": compare what each of them made with what it should."
+        why = ""
+    if only:
+        made.line, made.first = only, True
+        made.why = "is the first line that elements that are off came through, and right ones not"
+        lines = {line: told for line, told in lines.items() if told[0] < len(good)}
+    elif suspect is not None and why:
+        made.line, made.why = suspect.location or "", f"stands out: {why}."
+        lines = {line: told for line, told in lines.items() if line == made.line}
+    else:
+        made.why = "No line has only elements that are off"
+        if not right.size:
+            made.why = "Every element is off" if c.wrong.all() else "No element is surely right"
+            made.why += ", and what is off came through the lines below"
+        elif not complete:
+            made.why = f"Ways are longer than {_LIMIT} steps, and no line was judged by them"
+        elif any(rounds for *_, rounds in lines.values()):
+            made.why = "Lines made what is off and what is right in different rounds"
+        elif lines:
+            best, *more = sorted(lines, key=lambda line: lines[line][:2])
+            if not more or lines[best][:2] < lines[more[0]][:2]:
+                made.why += f"; {text.short(best)} comes nearest to that"
+                suspect = next(s for s in walk.steps if s.location == best)
+        made.why += ": compare what each of them made with what it should."
+    made.said += [*[*odd][:_LINES], *parts, *_in_words(lines, len(bad), len(good))]
+    first = [s for s in walk.steps if made.first and s.location == made.line]
+    made.start = first[-1] if first else suspect  # the earliest
+    odd_lines = [s.location or "" for s in odd.values()]
+    made.others = [*lines, *odd_lines]
+    made.allocated = _allocated(log, [made.line, *odd_lines])
     return made
 
 
-def _walk(log: Log, r: Region, element: int, before: int, known: Any = None) -> Walk:
-    return Walk(log, r.key, r.bytes_of(np.asarray([element])), before, _LIMIT, known)
+def _walk(log: Log, c: Checked, element: int, known: Any = None) -> Walk:
+    places = c.region.bytes_of(np.asarray([element]))
+    return Walk(log, c.region.key, places, int(c.ends[element]) + 1, _LIMIT, known, odd=True)
 
 
-def _element(c: Checked, number: int) -> str:
+def _element(c: Checked, number: int, of_rank: str) -> str:
     index = index_in(c.region.storage, int(c.region.places[number]))
-    return f"{c.region.storage.title}{list(index)}"
+    numbers = f"{c.got[number]:.6g}, expected {c.wanted[number]:.6g}"
+    return f"{c.region.storage.title}{list(index)}{of_rank} = {numbers}"
 
 
-def _made_of(way: Walk) -> list[str]:
-    """Which elements of arguments, and what else that nothing in the launch wrote."""
-    several = len({s.rank for s in way.sources.all()}) > 1
-    found = [
-        ("" if s.kind == "argument" else f"{s.kind} ")
-        + s.part
-        + (f" of rank {s.rank}" if several else "")
-        for s in way.sources.all()
-    ]
-    return found + ([] if way.complete else ["..."])
+def _made_of(way: Walk) -> dict[str, str]:
+    """Which elements of arguments, and what else that nothing in the launch wrote, by name; ranks
+    that give the same are one."""
+    sources, ranks = way.sources.all(), defaultdict[tuple[str, str], list[int]](list)
+    for s in sources:
+        kind = "" if s.kind == "argument" else f"{s.kind} "
+        ranks[kind + s.name, s.part].append(s.rank)
+    several, found = len({s.rank for s in sources}) > 1, defaultdict[str, list[str]](list)
+    for (name, part), who in ranks.items():
+        of = f" of {in_words(np.unique(who), None, 'rank')}" if several else ""
+        found[name].append(part + of)
+    found.update({} if way.complete else {"...": ["..."]})
+    return {name: "; ".join(parts) for name, parts in found.items()}
 
 
-def _ways(log: Log, c: Checked, some: np.ndarray, count: int) -> dict[int, Walk]:
-    if not some.size:
-        return {}
-    chosen = np.unique(some[np.linspace(0, some.size - 1, count).astype(int)]).tolist()
-    return {n: _walk(log, c.region, n, int(c.ends[n]) + 1) for n in chosen}
+def _told_apart(log: Log, bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str, Any]:
+    """Lines that all elements that are off came through, and not all right ones, at least not in
+    the same rounds: how many right ones came through the line, how many in the same rounds, and
+    which rounds those that are off and right ones came through where no right one did."""
+    passed = [defaultdict[str, set[int]](set) for _ in (*bad, *good)]
+    for lines, way in zip(passed, (*bad, *good)):
+        for s in way.steps:
+            lines[s.location or "?"].add(s.step)
+    off, right = passed[: len(bad)], passed[len(bad) :]
+    found: dict[str, Any] = {}
+    for line in sorted(off[0], key=lambda line: min(off[0][line])):
+        through, theirs = [s[line] for s in off], [s[line] for s in right if s[line]]
+        same = sum(any(steps <= known for steps in through) for known in theirs)
+        if all(through) and same < len(good):
+            other = set[int]().union(*theirs)
+            both = set.union(*through) - other, other
+            apart = not same and all(both)
+            rounds = tuple(_rounds(log, steps) for steps in both) if apart else None
+            found[line] = len(theirs), same, rounds
+    return found
 
 
-def _only_wrong(bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str, int]:
-    """Lines that all elements that are off came through, and not all right ones, in order, with how
-    many right ones did."""
-    if not good or not all(way.complete for way in (*bad, *good)):
-        return {}
-    lines = set.intersection(*({s.location for s in way.steps} for way in bad))
-    right = Counter(line for way in good for line in {s.location for s in way.steps})
-    ordered = [s.location for s in sorted(bad[0].steps, key=lambda s: s.step) if s.location]
-    return {line: right[line] for line in ordered if line in lines and right[line] < len(good)}
+def _rounds(log: Log, steps: set[int]) -> str:
+    """Which rounds of their line some steps are, on each core."""
+    alike = defaultdict[str, list[str]](list)
+    for core in sorted({log.cores[step] for step in steps}):
+        mine = sorted(step for step in steps if log.cores[step] == core)
+        kind = log.at(mine[0]).location, log.at(mine[0]).opcode
+        same = [
+            n
+            for n, i in enumerate(log.instructions)
+            if i is not None and log.cores[n] == core and (i.location, i.opcode) == kind
+        ]
+        rounds = np.searchsorted(same, [n for n in mine if n in same]) + 1
+        alike[f"{in_words(rounds, None, 'round')} of {len(same)}"].append(
+            log.launched.slots[core].title
+        )
+    if len(alike) == 1:
+        return next(iter(alike))
+    return " and ".join(f"{rounds} on {' and '.join(on)}" for rounds, on in alike.items())
+
+
+def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
+    """What `_told_apart` found, lines that are alike together, those that tell most first."""
+    alike = defaultdict[Any, list[str]](list)
+    for line, found in lines.items():
+        alike[found].append(text.short(line))
+    for (n, same, rounds), names in sorted(alike.items(), key=lambda item: item[0][:2]):
+        which = ", ".join(names[:_LINES]) + ", ..." * (len(names) > _LINES)
+        if rounds:
+            off, right = rounds
+            yield f"what is off came through {off} of {which}; what is right through {right}"
+        else:
+            yield (
+                f"all of {bad} that are off came through {which}, and {n} of {good} right ones"
+                + f", {same} in the same rounds" * (same < n)
+            )
+
+
+def _allocated(log: Log, lines: Sequence[str]) -> dict[str, dict[str, None]]:
+    """By line, the tensors that some lines use and that are allocated there."""
+    found: dict[str, dict[str, None]] = {}
+    for core in range(len(log.launched.slots)):
+        program = log.launched.program(core)
+        for i in instructions(program.body):
+            if program.where(i.location) in lines:
+                for _, a in operands(i.args):
+                    s = a.storage
+                    where = program.where(s.location) if s.role in ("local", "shared") else None
+                    if where and where not in lines:
+                        found.setdefault(where, {})[f"{s.title}: {s.dtype}"] = None
+    return found
 
 
 def _surely_right(c: Checked) -> np.ndarray:
-    """Elements that are right, in rows or columns that are: small numbers may seem so."""
+    """Elements that are right where others are: those in the rows, columns or blocks of which least
+    is off. Small numbers may seem right, and where nearly all are off some numbers are right by
+    chance: neither counts."""
     shape = c.region.shape
-    wrong = c.wrong.reshape((-1, shape[-1]) if len(shape) > 1 else (1, -1))
-    right = (~c.wrong & (c.ends >= 0)).reshape(wrong.shape)
-    for axis in (1, 0):
-        whole = right & ~wrong.any(axis, keepdims=True)
-        if whole.any():
-            right = whole
-            break
-    usual = np.abs(c.wanted[np.isfinite(c.wanted)])
+    flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
+    wrong, wanted = c.wrong.reshape(flat), np.abs(c.wanted).reshape(flat)
+    usual = wanted[np.isfinite(wanted)]
     least = 0.1 * usual.mean() if usual.size else np.inf
-    return np.flatnonzero(right.reshape(-1) & (np.abs(c.wanted) > least))
+    right = ~wrong & (c.ends >= 0).reshape(flat) & (wanted > least)
+
+    def share(sums: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        off, both = (sums(a.astype(np.int32)) for a in (wrong, wrong | right))
+        return np.where(both > 4, off / np.maximum(both, 1), 1)
+
+    least_off = share(_of_block)
+    for axis in (0, 1):
+        least_off = np.minimum(least_off, share(partial(np.sum, axis=axis, keepdims=True)))
+    best = least_off[right].min(initial=_MOST)
+    return np.flatnonzero(right & (least_off <= best))
+
+
+def _of_block(counts: np.ndarray) -> np.ndarray:
+    padded, block = np.pad(counts, _NEAR // 2), (_NEAR, _NEAR)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, block).sum((2, 3)))

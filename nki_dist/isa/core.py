@@ -44,7 +44,12 @@ class CoreSlot:
     @property
     def name(self) -> int | str:
         """How messages call this core: by number, or with its rank where there are several."""
-        return self.lnc_core if self.ranks == 1 else f"rank {self.rank} core {self.lnc_core}"
+        return self.lnc_core if self.ranks == 1 else self.title
+
+    @property
+    def title(self) -> str:
+        """The same in words."""
+        return f"rank {self.rank} " * (self.ranks > 1) + f"core {self.lnc_core}"
 
     def peer(self, core: int) -> int:
         """World number of a core of this rank."""

@@ -217,6 +217,21 @@ def combine(x: Any, y: Any, op: Any, dtype: Any = None) -> Any:
     return result
 
 
+def fused(dst: Any, data: Any, factor: Any, op: Any, operand: Any, op0: Any = nl.multiply) -> None:
+    """dst = op(data * factor, operand); `op0` is used in the place of `*`."""
+    nisa.scalar_tensor_tensor(
+        dst=dst, data=data, op0=op0, operand0=factor, op1=op, operand1=operand
+    )
+
+
+def activation_sums(dst: Any, total: Any, op: Any, data: Any, **scaling: Any) -> None:
+    """dst = op(data * scale + bias), and the sum of each row in `total`, which costs nothing."""
+    reset = nisa.reduce_cmd.reset_reduce
+    nisa.activation(
+        dst=dst, op=op, data=data, reduce_op=nl.add, reduce_res=total, reduce_cmd=reset, **scaling
+    )
+
+
 def row_sums(tile: Any) -> Any:
     """(rows, 1) float32 tile with the sum of each row."""
     result = sbuf((tile.shape[0], 1), nl.float32)
@@ -230,8 +245,11 @@ def sum_over_cores(partial: Any) -> Any:
     if count == 1:
         return partial
     require(count == 2, f"this kernel runs on 1 or 2 cores, got a grid of {count} programs")
-    theirs = sbuf(partial.shape, partial.dtype)
-    nisa.sendrecv(src=partial, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
-    # Always core 0's part first, so that both cores hold the same bits.
-    first, second = (partial, theirs) if me == 0 else (theirs, partial)
-    return combine(first, second, nl.add)
+    return combine(*exchanged(partial, me), nl.add)
+
+
+def exchanged(mine: Any, me: int, pipe: int = 0) -> tuple[Any, Any]:
+    """A tile of each of two cores: core 0's first, so that both cores compute the same bits."""
+    theirs = sbuf(mine.shape, mine.dtype)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=pipe)
+    return (mine, theirs) if me == 0 else (theirs, mine)

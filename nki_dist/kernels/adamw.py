@@ -6,7 +6,7 @@ from math import gcd, prod
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import load, my_tiles, require, sbuf
+from nki_dist.kernels._blocks import fused, load, my_tiles, require, sbuf
 from nki_dist.launcher.kernel import jit
 
 
@@ -59,22 +59,15 @@ def adamw(
         nisa.activation(dst=root, op=nl.sqrt, data=variance, scale=factors[:, 1:2])
         nisa.tensor_scalar(dst=root, data=root, op0=nl.add, operand0=eps)
         nisa.reciprocal(dst=root, data=root)
-        _fused(root, root, factors[:, 0:1], nl.multiply, mean)
-        _fused(value, value, 1 - learning_rate * weight_decay, nl.add, root)
+        fused(root, root, factors[:, 0:1], nl.multiply, mean)
+        fused(value, value, 1 - learning_rate * weight_decay, nl.add, root)
         nisa.dma_copy(dst=w[at], src=value)
 
 
 def _toward(mean, new, beta):
     """mean = beta * mean + (1 - beta) * new."""
     nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=beta)
-    _fused(mean, new, 1 - beta, nl.add, mean)
-
-
-def _fused(dst, data, factor, op, operand):
-    """dst = op(data * factor, operand)."""
-    nisa.scalar_tensor_tensor(
-        dst=dst, data=data, op0=nl.multiply, operand0=factor, op1=op, operand1=operand
-    )
+    fused(mean, new, 1 - beta, nl.add, mean)
 
 
 __all__ = ["adamw"]

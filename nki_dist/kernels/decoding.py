@@ -11,7 +11,19 @@ from typing import Any
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import combine, load, programs, psum, require, sbuf, tiles, turned
+from nki_dist.kernels._blocks import (
+    activation_sums,
+    combine,
+    exchanged,
+    fused,
+    load,
+    programs,
+    psum,
+    require,
+    sbuf,
+    tiles,
+    turned,
+)
 from nki_dist.kernels.online_softmax import MASKED
 
 PIPE = 1  # of sendrecv
@@ -83,16 +95,7 @@ def attend_cache(q: Any, keys: Any, values: Any, mask: Any, scale: float) -> Any
     nisa.tensor_reduce(dst=found[:, 0:1], op=nl.maximum, data=scores, axis=1)
     bias, weights = sbuf((heads, 1), nl.float32), sbuf((heads, count), values.dtype)
     nisa.tensor_scalar(dst=bias, data=found[:, 0:1], op0=nl.multiply, operand0=-scale)
-    nisa.activation(
-        dst=weights,
-        op=nl.exp,
-        data=scores,
-        scale=scale,
-        bias=bias,
-        reduce_op=nl.add,
-        reduce_res=found[:, 1:2],
-        reduce_cmd=nisa.reduce_cmd.reset_reduce,
-    )
+    activation_sums(weights, found[:, 1:2], nl.exp, scores, scale=scale, bias=bias)
     split, context = weights.reshape((heads, pmax, per)), psum((heads, d))
     for j in range(per):  # a partition has neighbouring places
         nisa.nc_matmul(dst=context, stationary=turned(split[:, :, j]), moving=v[:, j, :])
@@ -109,10 +112,8 @@ def _of_all_places(mine: Any, scale: float) -> Any:
     cores, me = programs()
     if cores == 1:
         return mine
-    other, rows = sbuf(mine.shape, nl.float32), mine.shape[0]
-    nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=PIPE)
-    first, second = (mine, other) if me == 0 else (other, mine)
-    bias = combine(mine[:, 0:1], other[:, 0:1], nl.maximum, nl.float32)
+    rows, (first, second) = mine.shape[0], exchanged(mine, me, PIPE)
+    bias = combine(first[:, 0:1], second[:, 0:1], nl.maximum, nl.float32)
     nisa.tensor_scalar(dst=bias, data=bias, op0=nl.multiply, operand0=-scale)
     weight, total = sbuf((rows, 2), nl.float32), sbuf(mine.shape, nl.float32)
     for n, part in enumerate((first, second)):
@@ -120,14 +121,7 @@ def _of_all_places(mine: Any, scale: float) -> Any:
             dst=weight[:, n : n + 1], op=nl.exp, data=part[:, 0:1], scale=scale, bias=bias
         )
     nisa.tensor_scalar(dst=total, data=first, op0=nl.multiply, operand0=weight[:, 0:1])
-    nisa.scalar_tensor_tensor(
-        dst=total,
-        data=second,
-        op0=nl.multiply,
-        operand0=weight[:, 1:2],
-        op1=nl.add,
-        operand1=total,
-    )
+    fused(total, second, weight[:, 1:2], nl.add, total)
     return total
 
 

@@ -13,7 +13,15 @@ from typing import Any
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import contract, psum, sbuf, tiles, turned_tiles
+from nki_dist.kernels._blocks import (
+    activation_sums,
+    contract,
+    fused,
+    psum,
+    sbuf,
+    tiles,
+    turned_tiles,
+)
 
 # A score that no row keeps: exp of it is 0, and subtracting a maximum from it doesn't overflow.
 MASKED = -1e30
@@ -83,29 +91,14 @@ def include(sums: tuple, scores: Any, values: list[Any], scale: float, first: bo
     bias, correction = raise_maximum(minus_max, scores, scale, first)
     weights, block_total = sbuf(scores.shape, values[0].dtype), sbuf(total.shape, nl.float32)
     # exp(scale * (score - maximum)) and its sums: scaling costs nothing here.
-    nisa.activation(
-        dst=weights,
-        op=nl.exp,
-        data=scores,
-        scale=scale,
-        bias=bias,
-        reduce_op=nl.add,
-        reduce_res=total if first else block_total,
-        reduce_cmd=nisa.reduce_cmd.reset_reduce,
-    )
+    here = total if first else block_total
+    activation_sums(weights, here, nl.exp, scores, scale=scale, bias=bias)
     block = weigh_values(weights, values)
     if first:
         nisa.tensor_copy(dst=context, src=block)
     else:
         for so_far, more in ((total, block_total), (context, block)):
-            nisa.scalar_tensor_tensor(
-                dst=so_far,
-                data=so_far,
-                op0=nl.multiply,
-                operand0=correction,
-                op1=nl.add,
-                operand1=more,
-            )
+            fused(so_far, so_far, correction, nl.add, more)
 
 
 def masked_scores(queries: Any, keys: Any, lead: int | None, window: int | None = None) -> Any:
@@ -197,18 +190,4 @@ def log_sum_exp(dst: Any, total: Any, minus_max: Any, scale: float) -> None:
     """dst = log(total) + scale * maximum of each query."""
     logs = sbuf(total.shape, nl.float32)
     nisa.activation(dst=logs, op=nl.log, data=total)
-    nisa.scalar_tensor_tensor(
-        dst=dst, data=minus_max, op0=nl.multiply, operand0=-scale, op1=nl.add, operand1=logs
-    )
-
-
-__all__ = [
-    "MASKED",
-    "attend",
-    "include",
-    "log_sum_exp",
-    "masked_scores",
-    "raise_maximum",
-    "running_sums",
-    "weigh_values",
-]
+    fused(dst, minus_max, -scale, nl.add, logs)

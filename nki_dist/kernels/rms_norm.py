@@ -5,7 +5,9 @@ from __future__ import annotations
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.kernels._blocks import (
+    activation_sums,
     combine,
+    fused,
     load,
     load_row,
     load_tiles,
@@ -91,10 +93,7 @@ def rmsnorm_qkv(x, norm_weight, qkv_weight, eps=1e-6):
     hidden, columns = qkv_weight.shape
     require(hidden == x.shape[1], f"got x {x.shape} and qkv_weight {qkv_weight.shape}")
     out = output((x.shape[0], columns), x.dtype)
-    weights, projection = load_row(norm_weight), load_tiles(qkv_weight)
-    for r0, height in my_rows(x.shape[0]):
-        normalised = normalise(load(x[r0 : r0 + height, :]), weights, eps)
-        times(turned_tiles(normalised), projection, out[r0 : r0 + height, :])
+    _project(out, x, load_row(norm_weight), qkv_weight, eps)
     return out
 
 
@@ -120,25 +119,23 @@ def allocated_fused_rms_norm_qkv(hidden, weights, norm_dtype=None, eps=1e-6):
     )
     batch, sequence, dim = hidden.shape
     out = output((batch, sequence, weights.shape[1]), hidden.dtype)
-    x, dst = hidden.reshape((-1, dim)), out.reshape((-1, weights.shape[1]))
-    projection = load_tiles(weights)
-    for r0, height in my_rows(batch * sequence):
-        normalised = normalise(load(x[r0 : r0 + height, :]), None, eps)
-        times(turned_tiles(normalised), projection, dst[r0 : r0 + height, :])
+    dst = out.reshape((-1, weights.shape[1]))
+    _project(dst, hidden.reshape((-1, dim)), None, weights, eps)
     return out
+
+
+def _project(dst, x, norm_weights, projection, eps):
+    """dst = normalised x @ projection; programs share the rows."""
+    columns = load_tiles(projection)
+    for r0, height in my_rows(x.shape[0]):
+        normalised = normalise(load(x[r0 : r0 + height, :]), norm_weights, eps)
+        times(turned_tiles(normalised), columns, dst[r0 : r0 + height, :])
 
 
 def inverse_rms(tile, eps):
     """(rows, 1) float32 tile of 1 / sqrt(mean(x**2) + eps)."""
     squares, result = sbuf(tile.shape, nl.float32), sbuf((tile.shape[0], 1), nl.float32)
-    nisa.activation(
-        dst=squares,
-        op=nl.square,
-        data=tile,
-        reduce_op=nl.add,
-        reduce_res=result,
-        reduce_cmd=nisa.reduce_cmd.reset_reduce,
-    )
+    activation_sums(squares, result, nl.square, tile)
     # Scale and bias come free with the activation.
     nisa.activation(dst=result, op=nl.rsqrt, data=result, scale=1.0 / tile.shape[1], bias=eps)
     return result
@@ -150,14 +147,7 @@ def normalise(tile, weights, eps):
     if weights is None:
         nisa.tensor_scalar(dst=result, data=tile, op0=nl.multiply, operand0=inverse_rms(tile, eps))
         return result
-    nisa.scalar_tensor_tensor(
-        dst=result,
-        data=tile,
-        op0=nl.multiply,
-        operand0=inverse_rms(tile, eps),
-        op1=nl.multiply,
-        operand1=weights[0 : tile.shape[0], :],
-    )
+    fused(result, tile, inverse_rms(tile, eps), nl.multiply, weights[0 : tile.shape[0], :])
     return result
 
 
@@ -171,9 +161,7 @@ def _backward_tile(tile, weights, gradient, eps):
     mean = row_sums(combine(scaled, weighted, nl.multiply))
     nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=-1.0 / hidden)
     dx, inner = sbuf(tile.shape, tile.dtype), sbuf(tile.shape, nl.float32)
-    nisa.scalar_tensor_tensor(
-        dst=inner, data=scaled, op0=nl.multiply, operand0=mean, op1=nl.add, operand1=weighted
-    )
+    fused(inner, scaled, mean, nl.add, weighted)
     nisa.tensor_scalar(dst=dx, data=inner, op0=nl.multiply, operand0=r)
     return dx, combine(scaled, gradient, nl.multiply)
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import combine, load, my_rows, output, require, row_sums, sbuf
+from nki_dist.kernels._blocks import (
+    activation_sums,
+    combine,
+    fused,
+    load,
+    my_rows,
+    output,
+    require,
+    row_sums,
+    sbuf,
+)
 from nki_dist.launcher.kernel import jit
 
 
@@ -19,15 +29,7 @@ def softmax(x):
         minus_max, total = sbuf((height, 1), nl.float32), sbuf((height, 1), nl.float32)
         nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=tile, axis=1, negate=True)
         exps = sbuf(tile.shape, nl.float32)
-        nisa.activation(
-            dst=exps,
-            op=nl.exp,
-            data=tile,
-            bias=minus_max,
-            reduce_op=nl.add,
-            reduce_res=total,
-            reduce_cmd=nisa.reduce_cmd.reset_reduce,
-        )
+        activation_sums(exps, total, nl.exp, tile, bias=minus_max)
         nisa.reciprocal(dst=total, data=total)
         nisa.tensor_scalar(dst=tile, data=exps, op0=nl.multiply, operand0=total)
         nisa.dma_copy(dst=out[r0 : r0 + height, :], src=tile)
@@ -42,14 +44,7 @@ def softmax_backward(y, dy):
     for r0, height in my_rows(y.shape[0]):
         value, gradient = load(y[r0 : r0 + height, :]), load(dy[r0 : r0 + height, :])
         total = row_sums(combine(value, gradient, nl.multiply, nl.float32))
-        nisa.scalar_tensor_tensor(
-            dst=value,
-            data=gradient,
-            op0=nl.subtract,
-            operand0=total,
-            op1=nl.multiply,
-            operand1=value,
-        )
+        fused(value, gradient, total, nl.multiply, value, op0=nl.subtract)
         nisa.dma_copy(dst=dx[r0 : r0 + height, :], src=value)
     return dx
 

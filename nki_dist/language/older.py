@@ -52,6 +52,21 @@ OPERATORS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# Instructions that write `dst=` today and returned their result in Beta 1, with the operand that it
+# was like. Other parameters have kept their names and order.
+RESULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"tensor_copy": "src", "max8": "src", "tensor_tensor_scan": "data0"}
+    | dict.fromkeys(
+        _names(
+            "activation reciprocal tensor_scalar scalar_tensor_tensor tensor_scalar_reduce dropout"
+            " bn_stats bn_aggr"
+        ),
+        "data",
+    )
+)
+COLUMNS: Final = {"max8": 8, "bn_stats": 6, "bn_aggr": 2}  # per partition of such a result
+VECTORS: Final = frozenset({"bias", "scale"})  # of activations: Beta 1 converts them to float32
+
 # What today's language hasn't, and what to write instead.
 INSTEAD: Final = {
     "arange": "for a loop write `for i in range(n)`, for a part of a tensor x[start:stop]",

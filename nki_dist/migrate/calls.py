@@ -11,9 +11,8 @@ import libcst as cst
 from libcst.metadata import PositionProvider
 
 from nki_dist.language.older import ARITHMETIC, LOGIC, LOGIC_UNARY, OPERATORS, UNARY
-from nki_dist.migrate.instances import launch
-from nki_dist.migrate.names import BETA1, Names, dotted
-from nki_dist.migrate.placement import is_hint, is_second_name, memory_of
+from nki_dist.migrate.names import BETA1, Names, dotted, memory_of
+from nki_dist.migrate.placement import is_hint, is_second_name
 from nki_dist.migrate.report import Finding, Migrated
 
 RANGES: Final = frozenset({"nl.affine_range", "nl.sequential_range", "nl.static_range"})
@@ -32,7 +31,6 @@ GONE: Final = {
 _GONE: Final = frozenset(f"nki.compiler.{name}" for name in COMPILER.split(" ")[2:])
 FILES: Final = frozenset({"save_neff_name", "save_trace_name", "artifacts_dir"})
 OPTIONS: Final = FILES | {"mode", "additional_compile_opt", "working_directory", "profile_nth"}
-BUFFERS: Final = frozenset({"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"})
 MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})
 REMOVED: Final = frozenset({"nl.all_reduce", "nl.gather_flattened_dst"})
 OPERANDS: Final = frozenset({"op", "op0", "op1", "reduce_op"})
@@ -40,15 +38,6 @@ NUMPY: Final = {
     **{name: name for name in (*UNARY, *LOGIC_UNARY, *ARITHMETIC, *LOGIC)},
     **OPERATORS,
 }
-
-
-def argument(call: cst.Call, name: str, place: int = -1) -> cst.Arg | None:
-    """An argument by its name, or its place."""
-    for arg in call.args:
-        if arg.keyword is not None and arg.keyword.value == name:
-            return arg
-    plain = [arg for arg in call.args if arg.keyword is None and not arg.star]
-    return plain[place] if 0 <= place < len(plain) else None
 
 
 def with_args(call: cst.Call, args: list[cst.Arg]) -> cst.Call:
@@ -74,8 +63,8 @@ class Calls(cst.CSTTransformer):
     def __init__(self, names: Names, done: Migrated, to: str) -> None:
         super().__init__()
         self.names, self.done, self.to = names, done, to
-        self.launches: dict[str, list[Finding]] = {}  # decisions about grids, by kernel
         self.replaced: set[int] = set()  # ids of attributes that another rule looks after
+        self.registers: set[str | None] = set()
 
     def _line(self, node: cst.CSTNode) -> int:
         return int(self.get_metadata(PositionProvider, node).start.line)
@@ -137,6 +126,13 @@ class Calls(cst.CSTTransformer):
     def visit_Assign(self, node: cst.Assign) -> None:
         if is_second_name(node, self.names):
             self.replaced.add(id(node.value))
+        made = node.value.func if isinstance(node.value, cst.Call) else None
+        if self.names.full(made) == "nisa.register_alloc":
+            self.registers |= {dotted(target.target) for target in node.targets}
+
+    def visit_While(self, node: cst.While) -> None:
+        if self.to == "0.7" and dotted(node.test) in self.registers:
+            self._decide("loop", node, "write it with nl.while_loop, whose body is a function")
 
     def visit_Decorator(self, node: cst.Decorator) -> None:
         made = node.decorator
@@ -154,9 +150,14 @@ class Calls(cst.CSTTransformer):
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         full = self.names.full(original.func)
+        if self.names.beta1 and self._grid_of_none(original):
+            self._changed("baremetal", original, "a grid of 0 is none")
+            return updated.with_changes(func=cst.ensure_type(updated.func, cst.Subscript).value)
         self._grid(original)
         if full in RANGES:
             return self._range(original, updated, full)
+        if full == "nl.dynamic_range" and self.to == "0.7":
+            self._decide("loop", original, "write it with nl.fori_loop, whose body is a function")
         if full == "nki.simulate_kernel" and updated.args:
             self._changed("simulate", original, "nki.simulate_kernel is nki.simulate")
             kernel = updated.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -175,15 +176,8 @@ class Calls(cst.CSTTransformer):
             self._changed("allocator", original, f"the compiler places it in nl.{memory}")
         if full in REMOVED:
             self._decide("removed", original, f"{full} has no successor in {self.to}")
-        if full == "nisa.sendrecv":
-            updated = self._sendrecv(original, updated)
         if full.startswith("nisa."):
             updated = self._operators(original, updated)
-        if full.startswith("nl."):
-            updated = self._buffer(original, updated)
-        method = original.func.attr.value if isinstance(original.func, cst.Attribute) else ""
-        if method == "depends_on" and self.to == "0.7" and argument(original, "kind") is None:
-            self._decide("depends-on", original, "say kind=nisa.dependency.runtime or .schedule")
         return updated
 
     def _range(self, original: cst.Call, updated: cst.Call, full: str) -> cst.Call:
@@ -198,7 +192,9 @@ class Calls(cst.CSTTransformer):
         return with_args(updated.with_changes(func=cst.Name("range")), kept)
 
     def _jit(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        if argument(original, "platform_target") is not None:
+        if any(
+            a.keyword is not None and a.keyword.value == "platform_target" for a in original.args
+        ):
             self._decide("platform", original, "set NEURON_PLATFORM_TARGET_OVERRIDE instead")
             return updated
         return self._options(original, updated, updated.func)
@@ -233,22 +229,6 @@ class Calls(cst.CSTTransformer):
         jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
         return updated.with_changes(decorator=jit)
 
-    def _sendrecv(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        given = argument(updated, "use_gpsimd_dma")
-        if given is None:
-            return updated
-        value = dotted(given.value)
-        if value not in ("True", "False"):
-            self._decide("sendrecv", original, "use_gpsimd_dma isn't True or False in the text")
-            return updated
-        self._changed("sendrecv", original, "use_gpsimd_dma is dma_engine")
-        member = "gpsimd_dma" if value == "True" else "dma"
-        new = given.with_changes(
-            keyword=cst.Name("dma_engine"),
-            value=cst.parse_expression(f"{self.names.local('nisa')}.dma_engine.{member}"),
-        )
-        return updated.with_changes(args=[new if a is given else a for a in updated.args])
-
     def _operators(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         prefix = self.names.local("nl")
         if prefix is None:
@@ -265,31 +245,29 @@ class Calls(cst.CSTTransformer):
             args.append(arg)
         return updated.with_changes(args=args)
 
-    def _buffer(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        given = argument(updated, "buffer")
-        if given is None or not isinstance(given.value, cst.SimpleString):
-            return updated
-        name = given.value.raw_value
-        if name not in BUFFERS:
-            return updated
-        self._changed("buffer", original, f"{name!r} is nl.{name}")
-        new = given.with_changes(value=cst.parse_expression(f"{self.names.local('nl')}.{name}"))
-        return updated.with_changes(args=[new if a is given else a for a in updated.args])
+    def _grid_of_none(self, original: cst.Call) -> bool:
+        """`kernel[0](...)`, which has no grid."""
+        target = original.func
+        if not isinstance(target, cst.Subscript) or dotted(target.value) not in self.kernels:
+            return False
+        return cst.Module([]).code_for_node(target).partition("[")[2] == "0]"
 
     def _grid(self, original: cst.Call) -> None:
         """A launch: the name of a kernel with brackets, called or simulated."""
-        target = launch(original, self.names)
-        name = None if target is None else dotted(target.value)
-        if target is None or name is None or name not in self.kernels:
+        target: cst.BaseExpression = original.func
+        if self.names.full(target) in ("nki.simulate_kernel", "nki.simulate") and original.args:
+            target = original.args[0].value
+        if not isinstance(target, cst.Subscript) or dotted(target.value) not in self.kernels:
             return
         if len(target.slice) > 1 or self.names.beta1:
             self._decide("instances", original, "let the kernel loop over what the instances did")
-            self.launches.setdefault(name, []).append(self.done.decisions[-1])
         elif self.to == "0.7":
             self._decide("grid", original, "set NEURON_LOGICAL_NC_CONFIG and leave the grid out")
 
     def visit_Module(self, node: cst.Module) -> None:
-        self.kernels = kernels_of(node, self.names)
+        found = _Kernels(self.names)
+        node.visit(found)
+        self.kernels = found.found
 
 
 class _Kernels(cst.CSTVisitor):
@@ -312,10 +290,3 @@ class _Kernels(cst.CSTVisitor):
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
         if not isinstance(node.names, cst.ImportStar) and "kernel" in (dotted(node.module) or ""):
             self.found.update(dotted(alias.name) for alias in node.names)
-
-
-def kernels_of(module: cst.Module, names: Names) -> set[str | None]:
-    """Names of functions that are kernels, as far as the module shows."""
-    found = _Kernels(names)
-    module.visit(found)
-    return found.found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from nki_dist.migrate.placement import memory_of
 from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.sums import Sums
@@ -62,8 +61,7 @@ class Creations(Sums):
         if node is None:
             return "nl.sbuf"
         if isinstance(node, ast.Call):
-            last = ast.unparse(node.func).rpartition(".")[2]
-            memory = memory_of(self.full(node.func)) or self.memories.get(last, "")
+            memory = self.memory(self.full(node.func))
             if memory:
                 self.note("allocator")
                 given["buffer"] = parsed(f"{self.nl}.{memory}")

@@ -143,9 +143,9 @@ class Functions(Creations):
         if name in CREATIONS:
             return self.creation(node, name, given)
         if name == "load":
-            return self._load(node, given)
+            return self._load(node)
         if name in REDUCTIONS:
-            return self._reduction(node, name, given)
+            return self._reduction(node, name)
         if name in ARITHMETIC and len(node.args) == 2 and not set(given) - {"dtype"}:
             left, right = self.value(node.args[0]), self.value(node.args[1])
             return self.binary(name, left, right, given.get("dtype"))
@@ -175,8 +175,7 @@ class Functions(Creations):
 
     def operands(self, node: ast.Call) -> tuple[str, str]:
         """What nisa.nc_matmul takes for nl.matmul(x, y): `x` is transposed unless it says so."""
-        given = {k.arg or "": k.value for k in node.keywords}
-        given |= dict(zip(["x", "y", "transpose_x"], node.args))
+        given = self.arguments(node, ["x", "y", "transpose_x"])
         turned = ast.unparse(given.pop("transpose_x", ast.Constant(False)))
         if set(given) != {"x", "y"} or turned not in ("True", "False"):
             raise Undecided("nl.matmul with more than x, y and whether x is transposed")
@@ -196,9 +195,10 @@ class Functions(Creations):
             self.guard(f"{texts[0]}.dtype == {texts[1]}.dtype", "operands have one dtype")
         return texts[0], texts[1]
 
-    def _load(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
-        source = node.args[0] if node.args else given.get("src")
-        if source is None or set(given) - {"mask", "dtype", "src"} or len(node.args) > 1:
+    def _load(self, node: ast.Call) -> Valued:
+        given = self.arguments(node, ["src"])
+        source = given.get("src")
+        if source is None or set(given) - {"mask", "dtype", "src"}:
             raise Undecided("nl.load with other arguments than a tensor, mask= and dtype=")
         mask = self.mask(given.get("mask"))
         if mask is None:
@@ -235,12 +235,12 @@ class Functions(Creations):
             raise Undecided(f"mask {ast.unparse(node)}")
         return value
 
-    def _reduction(self, node: ast.Call, name: str, given: dict[str, ast.expr]) -> Valued:
-        axis = given.get("axis") or (node.args[1] if len(node.args) > 1 else None)
-        if set(given) - {"axis", "dtype", "mask"} or axis is None or not node.args:
+    def _reduction(self, node: ast.Call, name: str) -> Valued:
+        given = self.arguments(node, ["x", "axis"])
+        if set(given) - {"axis", "dtype", "mask", "x"} or not {"x", "axis"} <= set(given):
             raise Undecided(f"nl.{name} with other arguments than axis=, dtype= and mask=")
         mask = self.mask(given.get("mask"))
-        source = node.args[0]
+        source, axis = given["x"], given["axis"]
         if mask is not None and isinstance(source, ast.Subscript):
             argument, value = self.subscript(source, mask)
         else:

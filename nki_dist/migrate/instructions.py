@@ -6,55 +6,27 @@ leaves the call to a person.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import inspect
 from typing import Final
 
+from nki_dist import isa
+from nki_dist.language import older
 
-@dataclass(frozen=True)
-class Result:
-    """The tile that an instruction writes.
-
-    Attributes:
-        data: the argument whose shape and dtype it has, and its place.
-        place: of that argument if it has no name.
-        parameters: all positional parameters, in Beta 1's order.
-        shape: with {data} for the argument.
-        where: memory.
-    """
-
-    parameters: str
-    data: str
-    shape: str = "{data}.shape"
-    where: str = "sbuf"
-
-    @property
-    def names(self) -> list[str]:
-        """The parameters that may be given by place."""
-        return self.parameters.split()
-
-
-_COLUMN: Final = "({data}.shape[0], 1)"
-RESULTS: Final[Mapping[str, Result]] = {
-    "activation": Result("op data", "data"),
-    "activation_reduce": Result("op data", "data"),
-    "tensor_copy": Result("src", "src"),
-    "reciprocal": Result("data", "data"),
-    "tensor_scalar": Result("data op0 operand0 reverse0 op1 operand1 reverse1", "data"),
-    "scalar_tensor_tensor": Result("", "data"),
-    "tensor_scalar_reduce": Result("", "data"),
-    "tensor_tensor_scan": Result("data0 data1 initial op0 op1 reverse0 reverse1", "data0"),
-    "tensor_reduce": Result("op data axis", "data", _COLUMN),
-    "nc_transpose": Result("data", "data", "({data}.shape[1], {data}.shape[0])", "psum"),
-    "max8": Result("", "src", "({data}.shape[0], 8)"),
-    "bn_stats": Result("data", "data", "({data}.shape[0], 6)"),
-    "bn_aggr": Result("data", "data", "({data}.shape[0], 2)"),
+# Instructions that give back a tile, and the operand that it is like.
+RESULTS: Final = {**older.RESULTS, "activation_reduce": "data", "tensor_reduce": "data"} | {
+    "nc_transpose": "data"
 }
-# Arguments that 0.6 has, too, by the same name and with the same meaning.
-_KEPT: Final = (
-    "op data bias scale reduce_op reduce_res reduce_cmd src engine op0 operand0 reverse0 op1"
-    " operand1 reverse1 data0 data1 initial axis negate name"
-)
-KEPT: Final = frozenset(_KEPT.split())
-VECTORS: Final = frozenset({"bias", "scale"})  # of activations: Beta 1 converts them to float32
 CREATIONS: Final = frozenset({"ndarray", "zeros", "ones", "full"})
+
+
+def parameters(name: str) -> list[str]:
+    """Of an instruction, but for the tile that it writes: Beta 1's, by name and order."""
+    return [p for p in inspect.signature(getattr(isa, name)).parameters if p != "dst"]
+
+
+def shape_of_result(name: str, text: str) -> str:
+    """The shape of a result, in terms of the operand that it is like."""
+    if name == "nc_transpose":
+        return f"({text}.shape[1], {text}.shape[0])"
+    columns = older.COLUMNS.get(name, 1 if name == "tensor_reduce" else 0)
+    return f"({text}.shape[0], {columns})" if columns else f"{text}.shape"

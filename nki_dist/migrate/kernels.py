@@ -7,7 +7,7 @@ would lose what the other half means. What is known at a statement is what holds
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import PositionProvider
 
-from nki_dist.migrate.instances import looped
 from nki_dist.migrate.names import Names, dotted
 from nki_dist.migrate.report import Finding, Migrated
 from nki_dist.migrate.statements import Statements
@@ -36,10 +35,9 @@ class Kernels(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, names: Names, done: Migrated, to: str, axes: Mapping[str, int]) -> None:
+    def __init__(self, names: Names, done: Migrated) -> None:
         super().__init__()
-        self.names, self.done, self.to, self.axes = names, done, to, axes
-        self.looped: set[str] = set()
+        self.names, self.done = names, done
 
     def visit_Module(self, node: cst.Module) -> None:
         self.text = node.code_for_node
@@ -58,17 +56,8 @@ class Kernels(cst.CSTTransformer):
         self.done.decisions.extend(notes.decisions)
         if notes.decisions:
             return updated
-        made = updated.with_changes(body=body)
-        name = original.name.value
-        if self.axes.get(name) and _asks_for_instances(function, self._full):
-            try:
-                made = looped(made, self.axes[name], self.names, self._full)
-            except Undecided as why:
-                self.done.decisions.append(Finding("instances", self.line(original), str(why)))
-                return updated
-            self.looped.add(name)
         self.done.changes.extend(notes.changes)
-        return made
+        return updated.with_changes(body=body)
 
     def _full(self, node: ast.AST) -> str:
         if not isinstance(node, (ast.Name, ast.Attribute)):
@@ -193,7 +182,7 @@ class _Walk:
             return [node]
         names = self.kernels.names
         nisa = names.local("nisa") or "nisa"
-        work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memories)
+        work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memory)
         work.around = self.around
         try:
             result = work.statement(tree[0])
@@ -219,11 +208,6 @@ class _Walk:
 
     def _undecided(self, node: cst.CSTNode, why: str) -> None:
         self.notes.decisions.append(Finding("undecided", self.kernels.line(node), why))
-
-
-def _asks_for_instances(function: ast.FunctionDef, full: Callable[[ast.AST], str]) -> bool:
-    names = ("nl.program_id", "nl.num_programs", "nl.program_ndim")
-    return any(full(n) in names for n in ast.walk(function))
 
 
 def _comments(node: cst.SimpleStatementLine) -> list[Any]:

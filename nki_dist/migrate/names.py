@@ -1,11 +1,12 @@
 """What names of a module mean: `nl.load`, `nki.language.load` and `load` are one function.
 
-Only imports are looked at. A name that is bound again later, such as a parameter called `nl`, is
-still taken for the import.
+Imports are looked at, and second names of allocation functions. A name that is bound again later,
+such as a parameter called `nl`, is still taken for the import.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +15,14 @@ import libcst as cst
 
 BETA1: Final = "neuronxcc.nki"
 SHORT: Final[Mapping[str, str]] = {"nki.language": "nl", "nki.isa": "nisa", "nki": "nki"}
+
+_ALLOCATOR: Final = re.compile(r"nki\.compiler\.(sbuf|psum)\.(alloc|mod_alloc|auto_alloc)")
+
+
+def memory_of(full: str) -> str:
+    """ "sbuf" or "psum" for the full name of an allocation function, else ""."""
+    found = _ALLOCATOR.fullmatch(full)
+    return found[1] if found is not None else ""
 
 
 def dotted(node: cst.CSTNode | None) -> str | None:
@@ -33,12 +42,13 @@ class Names:
     Attributes:
         beta1: whether it imports neuronxcc.nki.
         meaning: local name to the full one, which is that of `nki` in modules of Beta 1, too.
-        memories: functions of the module that say where a tensor lies, and the memory they choose.
+        memories: functions of the module, and the memories of the allocations that they return;
+            "" for anything else that they return.
     """
 
     beta1: bool = False
     meaning: dict[str, str] = field(default_factory=dict)
-    memories: dict[str, str] = field(default_factory=dict)
+    memories: dict[str, set[str]] = field(default_factory=dict)
 
     def full(self, node: cst.CSTNode | None) -> str:
         """`nl.load`, `nki.jit` or another full name; "" for what isn't a name."""
@@ -51,6 +61,11 @@ class Names:
             if name.startswith(long + "."):
                 return short + name[len(long) :]
         return name
+
+    def memory(self, function: str) -> str:
+        """ "sbuf" or "psum" for an allocation function, or one of the module that returns one's."""
+        found = self.memories.get(function.rpartition(".")[2], {""})
+        return memory_of(function) or (next(iter(found)) if len(found) == 1 else "")
 
     def language(self) -> str:
         """How this module writes `nl`, or would."""
@@ -72,6 +87,17 @@ class Names:
 class _Imports(cst.CSTVisitor):
     def __init__(self) -> None:
         self.names = Names()
+        self.open: list[str] = []  # functions that the walk is in
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.open.append(node.name.value)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
+        self.open.pop()
+
+    def visit_Return(self, node: cst.Return) -> None:
+        called = self.names.full(node.value.func) if isinstance(node.value, cst.Call) else ""
+        self.names.memories.setdefault(self.open[-1], set()).add(memory_of(called))
 
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:
@@ -89,6 +115,11 @@ class _Imports(cst.CSTVisitor):
             name = dotted(alias.name) or ""
             local = dotted(alias.asname.name) if alias.asname is not None else name
             self._bind(local or "", f"{module}.{name}")
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        full = self.names.full(node.value)
+        if memory_of(full):
+            self.names.meaning.update({dotted(t.target) or "": full for t in node.targets})
 
     def _bind(self, local: str, meaning: str, module: str = "") -> None:
         seen = module or meaning

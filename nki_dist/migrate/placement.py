@@ -12,25 +12,16 @@ nki/migration/index.rst.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from typing import Any, Final
 
 import libcst as cst
 
-from nki_dist.migrate.names import Names, dotted
+from nki_dist.migrate.names import Names, memory_of
 
-_ALLOCATOR: Final = re.compile(r"nki\.compiler\.(sbuf|psum)\.(alloc|mod_alloc|auto_alloc)")
 HINTS: Final = frozenset(
     f"nki.compiler.{name}"
     for name in ("skip_middle_end_transformations", "enable_stack_allocator", "force_auto_alloc")
 )
-
-
-def memory_of(full: str) -> str:
-    """ "sbuf" or "psum" for the full name of an allocation function, else ""."""
-    found = _ALLOCATOR.fullmatch(full)
-    return found[1] if found is not None else ""
 
 
 def is_hint(decorator: cst.BaseExpression, names: Names) -> bool:
@@ -40,65 +31,9 @@ def is_hint(decorator: cst.BaseExpression, names: Names) -> bool:
 
 
 def is_second_name(node: cst.Assign, names: Names) -> bool:
-    """Whether an assignment only gives an allocation function another name, for good."""
-    if not memory_of(names.full(node.value)):
-        return False
-    targets = [dotted(target.target) or "" for target in node.targets]
-    return all(memory_of(names.meaning.get(name, "")) for name in targets)
-
-
-class _Bound(cst.CSTVisitor):
-    """Second names of allocation functions, and how often each name is bound."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.times: Counter[str] = Counter()
-        self.second: dict[str, str] = {}
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for target in node.targets:
-            name = dotted(target.target) or ""
-            self.times[name] += 1
-            if memory_of(self.names.full(node.value)):
-                self.second[name] = self.names.full(node.value)
-
-
-class _Memories(cst.CSTVisitor):
-    """Functions of the module that give an allocation function's result, whatever they compute."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.open: list[tuple[str, set[str]]] = []
-        self.found: dict[str, list[set[str]]] = {}
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.open.append((node.name.value, set()))
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        name, memories = self.open.pop()
-        self.found.setdefault(name, []).append(memories)
-
-    def visit_Return(self, node: cst.Return) -> None:
-        value = node.value
-        called = self.names.full(value.func) if isinstance(value, cst.Call) else ""
-        memory = memory_of(called)
-        if self.open:
-            self.open[-1][1].add(memory)
-
-
-def know(module: cst.Module, names: Names) -> None:
-    """Note in `names` what a module calls its allocation functions."""
-    bound = _Bound(names)
-    module.visit(bound)
-    for name, full in bound.second.items():
-        if bound.times[name] == 1 and name.isidentifier():
-            names.meaning[name] = full
-    memories = _Memories(names)
-    module.visit(memories)
-    for name, all_of in memories.found.items():
-        (first, *others) = all_of
-        if not others and len(first) == 1 and "" not in first:
-            (names.memories[name],) = first
+    """Whether an assignment only gives an allocation function another name."""
+    targets = all(isinstance(target.target, cst.Name) for target in node.targets)
+    return targets and memory_of(names.full(node.value)) != ""
 
 
 class Placements(cst.CSTTransformer):

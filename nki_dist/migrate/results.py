@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from nki_dist.language.older import ARITHMETIC
-from nki_dist.migrate.instructions import KEPT, RESULTS, VECTORS
+from nki_dist.language.older import ARITHMETIC, VECTORS
+from nki_dist.migrate.instructions import RESULTS, parameters, shape_of_result
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import (
     DTYPES,
@@ -36,7 +36,7 @@ class Instructions(ABC):
         full: the full name of a function.
         nl, nisa: how the module writes them.
         fresh: makes a name that the function doesn't have.
-        memories: functions of the module that say where a tensor lies, and the memory they choose.
+        memory: of an allocation function, or a function of the module that returns one's result.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Instructions(ABC):
         nl: str,
         nisa: str,
         fresh: Callable[[str], str],
-        memories: Mapping[str, str],
+        memory: Callable[[str], str],
     ) -> None:
-        self.memories = memories
+        self.memory = memory
         self.env, self.full, self.nl, self.nisa, self.fresh = env, full, nl, nisa, fresh
         self.before: list[str] = []
         self.rules: set[str] = set()
@@ -108,49 +108,52 @@ class Instructions(ABC):
 
     def instruction(self, node: ast.Call, name: str, target: tuple[str, Tensor] | None) -> Valued:
         """An instruction that writes `target`, or a new tile."""
-        given = {k.arg or "": k.value for k in node.keywords}
         if name == "nc_matmul":
             return self.matmul(node, target, "False")
         if name == "tensor_tensor":
-            return self._tensor_tensor(node, given)
+            return self._tensor_tensor(node)
         if name == "memset":
-            return self._memset(node, given)
-        result = RESULTS.get(name)
-        if result is None:
+            return self._memset(node)
+        operand = RESULTS.get(name)
+        if operand is None:
             raise Undecided(f"nisa.{name}, which returned its result")
-        if len(node.args) > len(result.names):
-            raise Undecided(f"nisa.{name} with {len(node.args)} arguments by place")
-        given |= dict(zip(result.names, node.args))
+        known = parameters(name)
+        given = self.arguments(node, known)
         dtype = given.pop("dtype", None)
-        for key in [k for k, v in given.items() if self._says_nothing(k, v)]:
-            del given[key]
-        unknown = sorted(set(given) - KEPT)
-        if unknown or result.data not in given:
+        unknown = sorted(set(given) - set(known))
+        if unknown or operand not in given:
             raise Undecided(f"nisa.{name} with {', '.join(unknown) or 'no data'}")
         if name == "nc_transpose" and "engine" in given:
             raise Undecided("nisa.nc_transpose on an engine of choice")
         self.note("dst")
         made = {key: self.value(argument) for key, argument in given.items()}
-        text = self.named(made[result.data][0])
-        data = made[result.data][1]
+        text = self.named(made[operand][0])
+        data = made[operand][1]
         if not isinstance(data, Tensor) or data.where == "hbm":
             raise Undecided(f"what {text} is")
         if name == "nc_transpose":
             text, data = self._in_sbuf(text, data)
         rank = self._check_rank(name, given, data, text)
-        arguments = [f"{result.data}={text}"] if result.data == "data" or result.data else []
+        arguments = [f"{operand}={text}"]
         for key, (argument, value) in made.items():
-            if key != result.data:
+            if key != operand:
                 arguments.append(f"{key}={self._argument(name, key, argument, value)}")
         kind = ast.unparse(dtype) if dtype is not None else f"{text}.dtype"
-        known = self.dtype(dtype) if dtype is not None else data.dtype
-        if target is not None and known and known == target[1].dtype:
+        same = self.dtype(dtype) if dtype is not None else data.dtype
+        if target is not None and same and same == target[1].dtype:
             self.before.append(f"{self.nisa}.{name}(dst={target[0]}, {', '.join(arguments)})")
             return parsed(target[0]), target[1]
-        shape = result.shape.format(data=text)
-        made_tile = self._tile(shape, kind, result.where)
+        where = "psum" if name == "nc_transpose" else "sbuf"
+        made_tile = self._tile(shape_of_result(name, text), kind, where)
         self.before.append(f"{self.nisa}.{name}(dst={made_tile}, {', '.join(arguments)})")
-        return parsed(made_tile), Tensor(result.where, known, rank)
+        return parsed(made_tile), Tensor(where, same, rank)
+
+    def arguments(self, node: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:
+        """Those of a call by name, without what says nothing."""
+        if len(node.args) > len(names):
+            raise Undecided(f"{ast.unparse(node.func)} with {len(node.args)} arguments by place")
+        given = {k.arg or "": k.value for k in node.keywords} | dict(zip(names, node.args))
+        return {k: v for k, v in given.items() if not self._says_nothing(k, v)}
 
     def _says_nothing(self, key: str, node: ast.expr) -> bool:
         """`mask=None`, or an engine that the compiler chooses."""
@@ -206,11 +209,9 @@ class Instructions(ABC):
 
     def matmul(self, node: ast.Call, target: tuple[str, Tensor] | None, accumulate: str) -> Valued:
         """nisa.nc_matmul, which adds to `target` unless `accumulate` is "False"."""
-        given = {k.arg or "": k.value for k in node.keywords}
-        given |= dict(zip(["stationary", "moving"], node.args))
-        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        given = self.arguments(node, ["stationary", "moving"])
         flags = {key: ast.unparse(given.pop(key)) for key in _FLAGS if key in given}
-        if set(given) != {"stationary", "moving"} or len(node.args) > 2:
+        if set(given) != {"stationary", "moving"}:
             raise Undecided("nisa.nc_matmul with more than its two operands and what they are")
         if any(text not in ("True", "False") for text in flags.values()):
             raise Undecided(f"nisa.nc_matmul with {', '.join(flags)} that the text doesn't say")
@@ -246,10 +247,9 @@ class Instructions(ABC):
         self.before.append(f"{self.nisa}.nc_matmul(dst={tile}, {arguments})")
         return parsed(tile), Tensor("psum", f"{self.nl}.float32", 2)
 
-    def _memset(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
+    def _memset(self, node: ast.Call) -> Valued:
         """nisa.memset(shape, value, dtype), a new tile."""
-        given = given | dict(zip(["shape", "value", "dtype"], node.args))
-        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        given = self.arguments(node, ["shape", "value", "dtype"])
         shape = given.get("shape")
         if set(given) != {"shape", "value", "dtype"} or not isinstance(shape, ast.Tuple):
             raise Undecided("nisa.memset with other arguments than a shape, value and dtype")
@@ -259,9 +259,8 @@ class Instructions(ABC):
         self.before.append(f"{self.nisa}.memset(dst={tile}, value={value})")
         return parsed(tile), Tensor("sbuf", self.dtype(given["dtype"]), len(shape.elts))
 
-    def _tensor_tensor(self, node: ast.Call, given: dict[str, ast.expr]) -> Valued:
-        given = given | dict(zip(["data1", "data2", "op"], node.args))
-        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+    def _tensor_tensor(self, node: ast.Call) -> Valued:
+        given = self.arguments(node, ["data1", "data2", "op"])
         space, _, function = self.full(given["op"]).rpartition(".")
         if (
             space != "nl"

@@ -47,14 +47,6 @@ _ALL: Final = (
          "import neuronxcc.nki.language as nl", "import nki.language as nl"),
     Rule("range", "Loops that are unrolled are Python's; hints to the old compiler go.", TO_0_7,
          "for i in nl.affine_range(4):\n    pass", "for i in range(4):\n    pass"),
-    Rule("fori-loop", "A counted loop on the device is a function.", FROM_0_5,
-         "for i in nl.dynamic_range(n):\n    nl.store(out[i], nl.load(x[i]))",
-         "def body(i):\n    nl.store(out[i], nl.load(x[i]))\n\nnl.fori_loop(0, n, body)"),
-    Rule("while-loop", "A loop on a register is a function that returns the next condition.",
-         FROM_0_5,
-         "r = nisa.register_alloc(3)\nwhile r:\n    nisa.register_load(r, t)",
-         "r = nisa.register_alloc(3)\n"
-         "def body(r):\n    nisa.register_load(r, t)\n    return r\n\nnl.while_loop(r, body)"),
     Rule("jit-mode",
          "`mode=` of nki.jit is gone, as are options of the old compiler; the arguments say which"
          " framework it is.", FROM_0_2,
@@ -65,12 +57,6 @@ _ALL: Final = (
          "`nki.baremetal` and `nki.trace` are nki.jit, which runs on its own if the arguments are"
          " NumPy arrays.", FROM_0_2,
          "g = nki.baremetal(f)", "g = nki.jit(f)"),
-    Rule("buffer", "Buffers are objects, not text.", FROM_0_2,
-         't = nl.ndarray((128, 4), dtype=nl.float32, buffer="psum")',
-         "t = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.psum)"),
-    Rule("sendrecv", "`use_gpsimd_dma=` of nisa.sendrecv is `dma_engine=`.", FROM_0_2,
-         "nisa.sendrecv(a, b, 1, 1, 0, use_gpsimd_dma=True)",
-         "nisa.sendrecv(a, b, 1, 1, 0, dma_engine=nisa.dma_engine.gpsimd_dma)"),
     Rule("operator", "Operators of instructions are NKI's, not NumPy's.", FROM_0_1,
          "nisa.tensor_reduce(d, op=np.max, data=t, axis=1)",
          "nisa.tensor_reduce(d, op=nl.maximum, data=t, axis=1)"),
@@ -119,29 +105,15 @@ _ALL: Final = (
          "The launch grid is deprecated: how many cores a kernel has is said outside of it.",
          TO_0_7,
          "f[2](x)"),
-    Rule("instances", "A grid of program instances becomes loops of the kernel.", FROM_0_1,
-         "@nki.jit\ndef f(x):\n"
-         "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
-         "    i = nl.program_id(0)\n"
-         "    nl.store(out[i], nl.load(x[i]))\n"
-         "    return out\n"
-         "y = f[4](x)",
-         "@nki.jit\ndef f(x, grid=(1,)):\n"
-         "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
-         "    for instance_0 in range(grid[0]):\n"
-         "        i = instance_0\n"
-         "        nl.store(out[i], nl.load(x[i]))\n"
-         "    return out\n"
-         "y = f(x, grid=(4,))"),
-    Rule("loop", "A loop that can't be moved into a function as it is.", FROM_0_5,
-         "for i in nl.dynamic_range(n):\n    if a:\n        break"),
+    Rule("loop", "A loop on the device is a function: nl.fori_loop, nl.while_loop.", FROM_0_5,
+         "for i in nl.dynamic_range(n):\n    nl.store(out[i], nl.load(x[i]))"),
+    Rule("instances", "A grid of program instances is loops of the kernel.", FROM_0_1,
+         "f[4](x)"),
     Rule("measure", "nki.benchmark and nki.profile were of neuronxcc; other tools measure.",
          FROM_0_1,
          "nki.benchmark(warmup=5)(f)(x)"),
     Rule("platform", "`platform_target=` is said by NEURON_PLATFORM_TARGET_OVERRIDE.", FROM_0_2,
          '@nki.jit(platform_target="trn2")\ndef f(x):\n    return x'),
-    Rule("depends-on", "`depends_on` says a kind: runtime or schedule.", TO_0_7,
-         "a.depends_on(b)"),
     Rule("removed", "What NKI has no successor for.", FROM_0_1,
          "nl.all_reduce(t, op=np.add, program_axes=[0])"),
     Rule("undecided", "A statement of Beta 1 whose shapes, dtypes or masks the text doesn't say.",

@@ -150,8 +150,7 @@ class Statements(Expressions):
         if direct:
             return None
         if isinstance(node, ast.Call) and self.full(node.func) == "nl.loop_reduce":
-            given = {k.arg or "": k.value for k in node.keywords}
-            made, value = self.loop_reduce(node, given, place)
+            made, value = self.loop_reduce(node, place)
         else:
             made, value = self.value(node)
         if isinstance(value, Number):
@@ -254,15 +253,14 @@ class Statements(Expressions):
         return None if text.isidentifier() else text
 
     def _dma_copy(self, call: ast.Call) -> str:
-        given = {k.arg or "": k.value for k in call.keywords}
-        if set(given) != {"dst", "src"} or call.args:
+        given = self.arguments(call, [])
+        if set(given) != {"dst", "src"}:
             raise Undecided("nisa.dma_copy with more than dst= and src=")
         views = {key: ast.unparse(self.value(node)[0]) for key, node in given.items()}
         return f"{self.nisa}.dma_copy(dst={views['dst']}, src={views['src']})"
 
     def _store(self, call: ast.Call) -> str:
-        given = {k.arg or "": k.value for k in call.keywords}
-        given |= dict(zip(["dst", "value"], call.args))
+        given = self.arguments(call, ["dst", "value"])
         if set(given) - {"dst", "value", "mask"} or len(given) < 2:
             raise Undecided("nl.store with other arguments than dst, value and mask=")
         mask = self.mask(given.get("mask"))

@@ -89,14 +89,14 @@ class Sums(Instructions):
 
     around: Sequence[Around] = ()
 
-    def loop_reduce(self, node: ast.Call, given: dict[str, ast.expr], place: Tensor) -> Valued:
+    def loop_reduce(self, node: ast.Call, place: Tensor) -> Valued:
         """The sum up to this round, which is to be copied to `place`.
 
         Raises:
             Undecided: the loop isn't around it, some rounds skip it, or dtypes aren't known.
         """
-        given = given | dict(zip(["x", "op", "loop_indices"], node.args))
-        given = {k: v for k, v in given.items() if not self._says_nothing(k, v) and k != "name"}
+        given = self.arguments(node, ["x", "op", "loop_indices"])
+        given.pop("name", None)
         unknown = set(given) - {"x", "op", "loop_indices", "dtype"}
         space, _, last = (self.full(given["op"]) if "op" in given else "").rpartition(".")
         operator = OPERATORS.get(last, last) if space in ("numpy", "nl") else ""

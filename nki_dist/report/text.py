@@ -55,6 +55,11 @@ def rest(count: int, what: str = "") -> str:
     return f"<p class=note>{count:,} more{what}</p>" if count > 0 else ""
 
 
+def folded(count: int, html: str) -> str:
+    """What is shown when somebody asks for it, if there is any."""
+    return f"<details><summary>{count:,} more</summary>{html}</details>" if count > 0 else ""
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int, kind: str = "") -> str:
     """A table; the first `numbers` columns are right-aligned.
 

@@ -31,6 +31,7 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
         wrong: what marks lines (`insight.wrong.Wrong`), or None.
     """
     first_wrong = wrong.line if wrong is not None and wrong.first else ""
+    allocated = wrong.allocated if wrong is not None else {}
     marked = [wrong.line, *wrong.others] if wrong is not None else []
 
     def row(listing: Listing, n: int, number: int, line: str) -> str:
@@ -39,10 +40,14 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
         used = "" if count is None else f" id=s{n}-{number} class='{kind or 'used'}' tabindex=0"
         if where == first_wrong:
             used += f' data-first-wrong="{text.escaped(where)}" title="first wrong line"'
+        if count is None and where in allocated:
+            used = " class=suspect"
         times = "" if count is None else f"{int(count):,}×"
+        made = "".join(f"<i>{text.escaped(one)}</i>" for one in allocated.get(where, ()))
+        indent = len(line) - len(line.lstrip())
         return (
             f"<tr{used}><td class=n>{times}</td><td class=no>{number}</td>"
-            f"<td class=src>{line}</td></tr>"
+            f"<td class=src style=--indent:{indent}ch>{line}{made}</td></tr>"
         )
 
     return "".join(
@@ -77,15 +82,13 @@ def difference(wrong: Any, chain: str) -> str:
     Args:
         wrong: `insight.wrong.Wrong`; chain: HTML of the way of an element.
     """
-    rows = [
-        [
-            f"<b class={'ok' if right else 'mark'}>{'right' if right else 'off'}</b>",
-            text.escaped(what),
-            "<br>".join(map(text.escaped, parts)),
-        ]
-        for what, right, parts in wrong.ways
-    ]
-    made = text.table(["", "element", "made of"], rows, 0) if rows else ""
+    # What is off beside what is right, if there are both; the others where one asks for them.
+    ways, right = [*wrong.ways], next((w for w in wrong.ways if w[1]), None)
+    if right is not None:
+        ways.remove(right)
+        ways.insert(1, right)
+    made = _made_of(ways[:2]) if ways else ""
+    made += text.folded(len(ways) - 2, _made_of(ways[2:]))
     items = "".join(f"<li>{text.escaped(s)}</li>" for s in wrong.said)
     line = f"<p class=verdict>{text.escaped(wrong.why)}</p>"
     if wrong.line:
@@ -96,6 +99,18 @@ def difference(wrong: Any, chain: str) -> str:
         f"{line}<ul class=facts>{items}</ul><div class=pictures id=compared></div>{made}{chain}"
         "</section>"
     )
+
+
+def _made_of(ways: Sequence[Any]) -> str:
+    """What elements were made of: a column for each of them, a row for each argument."""
+    heads = [
+        f"<b class={'ok' if right else 'mark'}>{'right' if right else 'off'}</b> "
+        + text.escaped(what)
+        for what, right, _ in ways
+    ]
+    names = dict.fromkeys(name for *_, parts in ways for name in parts)
+    rows = [[text.escaped(parts.get(name, "–")) for *_, parts in ways] for name in names]
+    return text.table(["made of", *heads], [[text.escaped(n), *r] for n, r in zip(names, rows)], 0)
 
 
 def notes(said: Sequence[str]) -> str:

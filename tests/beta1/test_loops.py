@@ -113,7 +113,7 @@ def test_stores_of_as_many_elements_and_of_repeated_ones_are_taken():
     def kernel(a):
         out = nl.ndarray((2, 3, 5), dtype=a.dtype, buffer=nl.shared_hbm)
         wide = nl.ndarray((6, 4), dtype=a.dtype, buffer=nl.shared_hbm)
-        tile = nl.load(a).as_tile()
+        tile = nl.load(a)
         nl.store(out, tile)
         nl.store(wide, tile[:, 2:3])
         return out, wide

@@ -14,9 +14,7 @@ PROGRAM = """
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
-from torch_xla.experimental import eager_mode
 
-torch_xla.experimental.eager_mode(True)
 cpu = torch.device("cpu")
 moved = torch.nn.Linear(3, 4).to("xla")
 made = [

@@ -22,27 +22,13 @@ banks = nki.compiler.psum.alloc
 def bank_of(block, partitions, size):
     return block[0] % 2, 0, 0
 
-class Places:
-    def __init__(self):
-        self.at = 0
-
-    def take(self, size):
-        at = self.at
-        self.at += size * 4
-        return place(base_addr=at)
-
-    def size(self, x):
-        return place
-
-places = Places()
-
 def kernel(a, b):
     k, m = a.shape
     n = b.shape[1]
     out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
     left = nl.ndarray((k // 128, nl.par_dim(128), m), dtype=a.dtype,
                       buffer=nki.compiler.sbuf.mod_alloc(base_addr=4096, num_free_tiles=(2,)))
-    right = nl.ndarray((nl.par_dim(128), n), dtype=b.dtype, buffer=places.take(n))
+    right = nl.ndarray((nl.par_dim(128), n), dtype=b.dtype, buffer=place(base_addr=0))
     part = nl.ndarray((k // 128, nl.par_dim(m), n), dtype=nl.float32, buffer=banks(bank_of))
     total = nl.ndarray((m, n), dtype=nl.float32, buffer=place(base_addr=2048))
     total[...] = 0.0
@@ -61,8 +47,7 @@ def test_allocation_functions(tmp_path):
     got, text = both(PLACED, tmp_path, a, b)
     np.testing.assert_allclose(got, a.T @ b, rtol=1e-4, atol=1e-4)
     assert "buffer=nl.sbuf) for _ in range(k // 128)" in text
-    assert "places.take(" not in text and "mod_alloc" not in text and "no_reorder" not in text
-    assert "return nl.sbuf" in text, "what the module's own functions give"
+    assert "mod_alloc" not in text and "no_reorder" not in text
 
 
 def test_a_memory_that_the_text_doesnt_say():
@@ -80,20 +65,19 @@ def test_a_memory_that_the_text_doesnt_say():
     assert "return nl.sbuf if x else nl.psum" in done.text
 
 
-def test_two_functions_of_one_name_say_nothing():
+def test_functions_of_the_module_that_return_an_allocation():
     one = "def memory():\n    return nki.compiler.sbuf.auto_alloc()\n"
     other = "class A:\n    def memory(self):\n        return nki.compiler.psum.auto_alloc()\n"
     body = "def kernel(x, a):\n    return nl.zeros((4, 4), dtype=nl.float32, buffer=a.memory())\n"
-    assert not migrate(HEADER + other + body).decisions
+    done = migrate(HEADER + other + body)
+    assert done.text.endswith("buffer=nl.psum)\n") and not done.decisions
     assert "memory a.memory()" in migrate(HEADER + one + other + body).decisions[0].message
 
 
-def test_a_name_that_is_bound_twice_stays():
-    text = HEADER + "place = nki.compiler.sbuf.mod_alloc\nplace = print\nplace(base_addr=3)\n"
-    done = migrate(text)
-    assert done.text.endswith("place = print\nplace(base_addr=3)\n")
-    (found,) = done.decisions
-    assert (found.rule, found.line) == ("removed", 7) and "mod_alloc" in found.message
+def test_a_grid_of_0_is_none():
+    kernel = "@nki.baremetal\ndef f(x):\n    return x\n"
+    assert migrate(HEADER + kernel + "f[0](1)\n").text.endswith("\nf(1)\n")
+    assert migrate(HEADER + kernel + "f[10](1)\n").text.endswith("\nf[10](1)\n")
 
 
 def test_options_of_the_old_compiler():

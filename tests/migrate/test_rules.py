@@ -28,7 +28,7 @@ def program(rule, example, header):
     lines = [header]
     if rule.name == "import":
         return example + "\n"
-    if rule.name in ("grid", "measure", "simulate", "baremetal"):
+    if rule.name in ("grid", "instances", "measure", "simulate", "baremetal"):
         lines.append("@nki.jit\ndef f(x):\n    return x\n\n")
         lines.append(example + "\n")
     elif example.startswith("@"):
@@ -83,19 +83,22 @@ def test_ranges_stay_in_0_6():
 
 
 @pytest.mark.parametrize(
-    "loop, why",
+    "loop, function",
     [
-        ("for i in nl.dynamic_range(n):\n        t = i\n    nl.store(x, t)", "t is bound in it"),
-        ("for i in nl.dynamic_range(n):\n        return", "control leaves"),
-        ("for i in nl.dynamic_range(n):\n        pass\n    nl.store(x, i)", "i is bound in it"),
-        ("for i in nl.dynamic_range(n):\n        pass\n    else:\n        pass", "an else"),
+        ("for i in nl.dynamic_range(n):\n        nl.store(x[i], t)", "nl.fori_loop"),
+        (
+            "r = nisa.register_alloc(3)\n    while r:\n        nisa.register_load(r, t)",
+            "nl.while_loop",
+        ),
     ],
 )
-def test_loops_that_a_person_moves(loop, why):
-    text = CURRENT + f"\ndef kernel(x, n):\n    {loop}\n"
+def test_loops_that_a_person_moves(loop, function):
+    text = CURRENT + f"\ndef kernel(x, t, n):\n    {loop}\n"
     done = migrate(text)
     assert done.text == text
-    assert why in done.decisions[0].message
+    (found,) = done.decisions
+    assert found.rule == "loop" and function in found.message
+    assert not migrate(text, "0.6").decisions
 
 
 def test_an_unknown_loop_condition_is_left():

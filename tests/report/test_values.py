@@ -239,8 +239,14 @@ def test_what_elements_were_made_of():
     page = unescape(nki.record(shifted)(x).report(expected=x, charts=False))
     assert "exactly those of rows 32 to 63, all columns differ" in page
     assert "rows 32 to 63 hold what is expected 16 rows before" in page
-    assert re.search(r"<td>out\[32, 0\]: [^<]*</td><td>x\[16, 0\]</td>", page)
-    assert re.search(r"<td>out\[0, \d+\]: [^<]*</td><td>x\[0, \d+\]</td>", page)
+    (off, right, parts), *_ = re.findall(
+        r"off</b> out(\S+ \S+) = [^<]*</th><th><b class=ok>right</b> out(\S+ \S+) = [^<]*</th>"
+        r"</tr></thead><tr><td>x</td>(.*?)</tr>",
+        page,
+    )
+    row, column = re.match(r"\[(\d+), (\d+)\]", off).groups()
+    assert parts == f"<td>x[{int(row) - 16}, {column}]</td><td>x{right}</td>"
+    assert f"Where out{off} = {x[int(row) - 16, int(column)]:.6g}, expected " in page
 
 
 def test_notebooks_show_the_page_of_small_records(record):

@@ -17,11 +17,21 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.language.tensor import NkiTensor
 
 
-def _named(function: Any, original: Any) -> Any:
+def named(function: Any, original: Any) -> Any:
+    """A function of Beta 1 with the name and description of today's."""
     function.__name__ = function.__qualname__ = original.__name__
     function.__doc__ = f"{original.__doc__}\n\n`mask` limits what is computed."
     if hasattr(original, "nki_op"):
         function.nki_op = original.nki_op
+    return function
+
+
+def refused(name: str, advice: str) -> Callable[..., Any]:
+    """A function that Beta 1 documents and that can't be given its meaning here."""
+
+    def function(*args: Any, **given: Any) -> Any:
+        raise NkiValidationError(f"{name} isn't supported; {advice}", code="not-simulated")
+
     return function
 
 
@@ -32,7 +42,7 @@ def unary(name: str) -> Callable[..., Any]:
     def function(x: Any, *, dtype: Any = None, mask: Any = None, **hints: Any) -> Any:
         return lower.apply(name, lambda t: original(t, dtype=dtype), (x,), mask)
 
-    return _named(function, original)
+    return named(function, original)
 
 
 def binary(name: str) -> Callable[..., Any]:
@@ -41,7 +51,7 @@ def binary(name: str) -> Callable[..., Any]:
     def function(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **hints: Any) -> Any:
         return lower.binary(name, x, y, dtype, mask)
 
-    return _named(function, getattr(current, name))
+    return named(function, getattr(current, name))
 
 
 def reduction(name: str) -> Callable[..., Any]:
@@ -59,7 +69,7 @@ def reduction(name: str) -> Callable[..., Any]:
     ) -> Any:
         return reduced(name, x, axis, keepdims, mask, lambda t, a: original(t, a, dtype=dtype))
 
-    return _named(function, original)
+    return named(function, original)
 
 
 def free_axes(name: str, x: Any, axis: Any) -> tuple[int, ...]:

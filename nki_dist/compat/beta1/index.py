@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.mask import Box, Mask, Term, compared
+from nki_dist.compat.beta1.mask import Box, Mask, Term, compared, joint_shape
 from nki_dist.errors import NkiValidationError
 
 
@@ -230,20 +230,8 @@ class Index:
 def _together(a: Index, b: Index) -> tuple[Index, Index]:
     rank = max(len(a.shape), len(b.shape))
     a, b = a.to_rank(rank), b.to_rank(rank)
-    shape = joint_shape([a.shape, b.shape])
+    shape = joint_shape([a.shape, b.shape], "index expressions")
     return a.spread(shape), b.spread(shape)
-
-
-def joint_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that index expressions broadcast to."""
-    try:
-        return tuple(np.broadcast_shapes(*shapes))
-    except ValueError:
-        raise NkiValidationError(
-            "index expressions of shapes " + ", ".join(map(str, shapes)) + " don't broadcast: "
-            "sizes of each dimension must be equal, or one of them 1",
-            code="shape-broadcast",
-        ) from None
 
 
 def simplified(index: Index) -> Index:

@@ -13,6 +13,7 @@ from nki_dist import dtypes
 from nki_dist import isa as current
 from nki_dist.compat.beta1 import lower, regions
 from nki_dist.compat.beta1.allocation import allocate
+from nki_dist.compat.beta1.functions import refused
 from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.ops import operator_name
@@ -223,18 +224,6 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, 
 # ---- moving -------------------------------------------------------------------------------------
 
 
-def tensor_copy_predicated(
-    *, src, dst, predicate, reverse_pred=False, mask=None, dtype=None, **hints
-):
-    """Copy where the predicate isn't zero."""
-    shape = dst.shape
-    lower.written(dst)
-    box = regions.rectangle("tensor_copy_predicated", mask, shape)
-    source, target, chosen = (regions.taken(x, box) for x in (src, dst, predicate))
-    current.tensor_copy_predicated(target, source, chosen, reverse_pred=reverse_pred)
-    return dst
-
-
 def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None, **hints):
     """Partitions of src in another order, within groups of 32."""
     lower.written(dst)
@@ -290,29 +279,12 @@ def dma_transpose(
 
 # ---- refused ------------------------------------------------------------------------------------
 
-
-def tensor_copy_dynamic_src(src, **options):
-    """Refused: addressing on chip by a tile."""
-    raise NkiValidationError(
-        "nisa.tensor_copy_dynamic_src isn't supported; gather rows from HBM with nl.load(tensor["
-        "index_tile, i_f]), or columns with nl.gather_flattened",
-        code="not-simulated",
-    )
-
-
-def tensor_copy_dynamic_dst(*, dst, src, **options):
-    """Refused: addressing on chip by a tile."""
-    raise NkiValidationError(
-        "nisa.tensor_copy_dynamic_dst isn't supported; scatter rows to HBM with "
-        "nl.store(tensor[index_tile, i_f], value)",
-        code="not-simulated",
-    )
-
-
-def builtin_custom_op(function_name, *options, **more):
-    """Refused: it runs a binary for GpSimd."""
-    raise NkiValidationError(
-        f"nisa.builtin_custom_op({function_name!r}) runs a GpSimd library, which can't be "
-        "simulated",
-        code="not-simulated",
-    )
+tensor_copy_dynamic_src = refused(
+    "nisa.tensor_copy_dynamic_src",
+    "gather rows from HBM with nl.load(tensor[index_tile, i_f]), or columns with "
+    "nl.gather_flattened",
+)
+tensor_copy_dynamic_dst = refused(
+    "nisa.tensor_copy_dynamic_dst",
+    "scatter rows to HBM with nl.store(tensor[index_tile, i_f], value)",
+)

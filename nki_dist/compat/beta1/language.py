@@ -19,7 +19,7 @@ from nki_dist import dtypes
 from nki_dist import language as current
 from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.allocation import allocate, par_dim
-from nki_dist.compat.beta1.functions import binary, reduced, reduction, unary
+from nki_dist.compat.beta1.functions import binary, reduction, refused, unary
 from nki_dist.compat.beta1.index import arange, mgrid
 from nki_dist.compat.beta1.isa_memory import dma_copy, nc_matmul
 from nki_dist.compat.beta1.loop_reduce import loop_reduce
@@ -246,13 +246,10 @@ def static_cast(input_data, dtype):
     return np.asarray(input_data).astype(dtypes.of(dtype).dtype)
 
 
-def all_reduce(x, op, program_axes, **hints):
-    """Reduction over program instances; refused."""
-    raise NkiValidationError(
-        "nl.all_reduce over program instances isn't supported; return a tensor with one slice per "
-        "instance and reduce it in another kernel",
-        code="not-simulated",
-    )
+all_reduce = refused(
+    "nl.all_reduce over program instances",
+    "return a tensor with one slice per instance and reduce it in another kernel",
+)
 
 
 def atomic_rmw(dst, value, op, *, mask=None, **hints):
@@ -260,22 +257,10 @@ def atomic_rmw(dst, value, op, *, mask=None, **hints):
     dma_copy(dst=dst, src=value, mask=mask, dst_rmw_op=op)
 
 
-def gemm_stationary_grid():
-    """Refused: the documentation gives it no meaning."""
-    message = "nl.gemm_stationary_grid isn't documented and isn't supported"
-    raise NkiValidationError(message, code="not-simulated")
-
-
-def gemm_grid():
-    """Refused: the documentation gives it no meaning."""
-    message = "nl.gemm_grid isn't documented and isn't supported"
-    raise NkiValidationError(message, code="not-simulated")
-
-
 _HELPERS = frozenset([
     "Any", "NkiValidationError", "Tile", "allocate", "annotations", "binary", "current",
-    "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "older", "reduced",
-    "reduction", "unary", "unrolled", "unrolled_static",
+    "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "older", "reduction",
+    "refused", "unary", "unrolled", "unrolled_static",
 ])  # fmt: skip
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _HELPERS]
 

@@ -23,7 +23,6 @@ from nki_dist.isa.tracing import held_to_beta1
 from nki_dist.language import creation
 from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.launcher import kernel as launcher
 from nki_dist.launcher.binding import not_a_kernel
 from nki_dist.launcher.kernel import Kernel, profiled
 from nki_dist.launcher.latency import BenchmarkResult
@@ -84,16 +83,26 @@ def _in_hbm(tile: Tile) -> NkiTensor:
 class Beta1Kernel(Kernel):
     """A kernel whose grid counts program instances: `kernel[4]` is four of them on one core.
 
+    What a benchmark measured last is its `benchmark_result`, which its copies with grids share.
     `kernel[0]` of a `baremetal` kernel has no grid: nki-samples has one that is launched like that.
     """
 
     def _launch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = vars(self).get("benchmark_result")
         saving = any(self.options.get(name) for name in _SAVING)
-        if self._instead is not None or not saving:
+        if self._instead is not None or (result is None and not saving):
             return super()._launch(args, kwargs)
+        args = tuple(a.sample() if isinstance(a, TensorType) else a for a in args)
         run = self.but(_instead=profiled)._launch(args, kwargs)
+        if result is not None:
+            result.profile = run.profile
         _save(self.options, run.profile)
         return run.outputs
+
+    @property
+    def profile(self) -> Any:
+        """The simulator's profile of a benchmark's last call, None before."""
+        return self.benchmark_result.profile
 
     def __getitem__(self, grid: Any) -> Kernel:
         if self.options.get("mode") == "baremetal" and isinstance(grid, int) and grid == 0:
@@ -142,59 +151,13 @@ def baremetal(kernel: Any = None, **options: Any) -> Any:
     `save_neff_name` and `save_trace_name` name files to write; what is in them is the simulator's
     measurement (`compat.measured`), which `neuron-profile` shows in programs of `nki-dist run`.
     """
-    if kernel is None:
-        return lambda function: baremetal(function, **options)
-    return _kernel(kernel, {"mode": "baremetal", **options})
+    return jit(kernel, "baremetal", **options)
 
 
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel in this process; arrays it writes are updated, results returned."""
     options = getattr(kernel, "options", {})
     return _kernel(kernel, dict(options), host="inprocess")(*args, **kwargs)
-
-
-class Benchmark:
-    """A kernel whose calls also measure simulated time.
-
-    Attributes:
-        benchmark_result: of the last call, None before.
-        profile: the simulator's profile of the last call.
-    """
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.benchmark_result: BenchmarkResult | None = None
-        self.profile: Any = None
-        functools.update_wrapper(self, kernel.fn)
-
-    def __getitem__(self, grid: Any) -> _Gridded:
-        return _Gridded(self, grid)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(self.kernel, args, kwargs)
-
-    def _run(self, kernel: Kernel, args: tuple, kwargs: dict[str, Any]) -> Any:
-        args = tuple(a.sample() if isinstance(a, TensorType) else a for a in args)
-        run = launcher.profile(kernel)(*args, **kwargs)
-        self.profile = run.profile
-        self.benchmark_result = BenchmarkResult(run.profile)
-        _save(kernel.options, run.profile)
-        return run.outputs
-
-
-class _Gridded:
-    """A benchmark with a launch grid; results go to the benchmark."""
-
-    def __init__(self, owner: Benchmark, grid: Any) -> None:
-        self._owner = owner
-        self._grid = grid
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._owner._run(self._owner.kernel[self._grid], args, kwargs)
-
-    @property
-    def benchmark_result(self) -> BenchmarkResult | None:
-        return self._owner.benchmark_result
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
@@ -204,19 +167,10 @@ def benchmark(kernel: Any = None, **options: Any) -> Any:
     """
     if kernel is None:
         return lambda function: benchmark(function, **options)
-    return Benchmark(_kernel(kernel, {"mode": "benchmark", **options}))
+    made = _kernel(kernel, {"mode": "benchmark", **options})
+    return made.but(benchmark_result=BenchmarkResult())
 
 
 def profile(func: Any = None, **options: Any) -> Any:
     """As benchmark: `.profile` of the decorated kernel holds the simulator's profile."""
     return benchmark(func, **options)
-
-
-__all__: list[str] = [
-    "baremetal",
-    "benchmark",
-    "jit",
-    "profile",
-    "simulate_kernel",
-    "trace",
-]

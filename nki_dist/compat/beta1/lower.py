@@ -19,7 +19,7 @@ from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
 from nki_dist.compat.beta1.regions import box_mask, common, own_box, region, whole
-from nki_dist.compat.beta1.retarget import accumulate_into, retarget
+from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
@@ -260,11 +260,8 @@ def _reshaped(view: NkiTensor, shape: tuple[int, ...], box: Box) -> NkiTensor:
     return cut(view.reshape(shape), box)
 
 
-def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> Any:
-    """`dst op= value`: the destination keeps its dtype.
-
-    A matmul that nothing else refers to (`temporary`) adds to a destination in PSUM by itself.
-    """
+def in_place(function: str, dst: Any, value: Any) -> Any:
+    """`dst op= value`: the destination keeps its dtype."""
     if isinstance(dst, BlockTile):
         for place in np.ndindex(dst.tiles.shape):
             same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
@@ -282,9 +279,6 @@ def in_place(function: str, dst: Any, value: Any, temporary: bool = False) -> An
         _tensor_scalar(target, target, function, value)
         return dst
     source = fitted(value, dst.shape, box)
-    preloaded = target.storage in state().preloaded
-    if temporary and accumulate_into(target, source, preloaded):
-        return dst
     if function == "add" and target.buffer is psum and target.storage.first < 0:
         move(writing(target), source)  # PSUM starts to accumulate from nothing
         return dst

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -81,11 +82,11 @@ class Mask:
         if not isinstance(other, Mask):
             return NotImplemented
         points = function(self.array(), other.array())
-        return Mask(_shape(self, other), None, points)
+        return Mask(joint_shape([self.shape, other.shape]), None, points)
 
     def __and__(self, other: Any) -> Any:
         if isinstance(other, Mask) and self.terms is not None and other.terms is not None:
-            shape = _shape(self, other)
+            shape = joint_shape([self.shape, other.shape])
             terms = [Term(t.index.spread(shape), t.op) for t in (*self.terms, *other.terms)]
             return Mask(shape, tuple(terms))
         return self._join(other, np.logical_and)
@@ -238,14 +239,15 @@ def _full_hull(points: np.ndarray, shape: tuple[int, ...]) -> Box | None:
     return tuple((0, m) if n == 1 and b == (0, 1) else b for n, m, b in wide)
 
 
-def _shape(a: Mask, b: Mask) -> tuple[int, ...]:
+def joint_shape(shapes: Sequence[tuple[int, ...]], what: str = "masks") -> tuple[int, ...]:
+    """The shape that masks or index expressions broadcast to."""
     try:
-        return tuple(np.broadcast_shapes(a.shape, b.shape))
+        return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         raise NkiValidationError(
-            f"masks of shapes {a.shape} and {b.shape} don't broadcast",
+            f"{what} of shapes {', '.join(map(str, shapes))} don't broadcast: sizes of each "
+            "dimension must be equal, or one of them 1",
             code="shape-broadcast",
-            numbers={"first": a.shape, "second": b.shape},
         ) from None
 
 

@@ -5,29 +5,10 @@ What they become is up to the trace's `lowering`, because lowering makes tiles i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from nki_dist.compat.beta1.state import state
-
-
-class _Probe:
-    """Counts references to the right side of `+=` as `Operators.__iadd__` sees them."""
-
-    def __iadd__(self, other: Any) -> Any:
-        references = sys.getrefcount(other)
-        return references  # noqa: RET504 -- counted as in Operators.__iadd__
-
-
-def _references_of_a_temporary() -> int:
-    probe: Any = _Probe()
-    probe += _Probe()
-    return probe
-
-
-# A value with more references than this has a name, and may be used again.
-_TEMPORARY: Final = _references_of_a_temporary()
 
 
 def _binary(function: str, reverse: bool = False) -> Callable[[Any, Any], Any]:
@@ -74,10 +55,7 @@ class Operators:
     def __neg__(self) -> Any:
         return self * -1.0
 
-    def __iadd__(self, other: Any) -> Any:
-        references = sys.getrefcount(other)
-        return state().lowering.in_place("add", self, other, references <= _TEMPORARY)
-
+    __iadd__ = _in_place("add")
     __isub__ = _in_place("subtract")
     __imul__ = _in_place("multiply")
     __itruediv__ = _in_place("divide")

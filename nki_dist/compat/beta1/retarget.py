@@ -59,20 +59,6 @@ def retarget(dst: NkiTensor, result: NkiTensor) -> bool:
     return True
 
 
-def accumulate_into(dst: NkiTensor, result: NkiTensor, preloaded: bool) -> bool:
-    """`dst += matmul`: let the matmul add to `dst` in PSUM; False if another instruction has to.
-
-    The usual rule holds: the first matmul replaces. To contents put there by another instruction
-    (`preloaded`) a matmul can't add on hardware before NeuronCore-v4.
-    """
-    last = maker(result)
-    if last is None or last.opcode != "nc_matmul" or dst.buffer is not psum or preloaded:
-        return False
-    if dst.shape != result.shape or dst.dtype is not result.dtype or last.args["is_transpose"]:
-        return False
-    return _rewritten(last, {**last.args, "dst": dst, "accumulate": None}, result)
-
-
 def _independent(last: Instruction, dst: NkiTensor, result: NkiTensor) -> bool:
     spec = INSTRUCTIONS[last.opcode]
     touched = [

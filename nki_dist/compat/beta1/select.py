@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_dist.codes.picture import outside
-from nki_dist.compat.beta1.index import Index, joint_shape
-from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.compat.beta1.index import Index
+from nki_dist.compat.beta1.mask import Box, Mask, joint_shape
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language.tensor import NkiTensor, ds, make
 from nki_dist.program import Dynamic
@@ -182,7 +182,7 @@ def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[in
 
 def _by_index(view: NkiTensor, key: tuple, on_chip: bool) -> Selection:
     parts, advanced, basic, at = _numbers(view, key)
-    shape = joint_shape([parts[d].shape for d in advanced])
+    shape = joint_shape([parts[d].shape for d in advanced], "index expressions")
     indices = {d: parts[d].spread(shape) for d in advanced}
     before = [d for d in basic if d < at]
     after = [d for d in basic if d >= at]

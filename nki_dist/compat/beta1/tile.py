@@ -175,10 +175,6 @@ class Tile(Operators):
             view = view.broadcast(d, m) if n != m else view
         return Tile(view)
 
-    def as_tile(self) -> Tile:
-        """Itself: what AWS's compiler calls a tensor and a tile are one thing here."""
-        return self
-
     def expand_dims(self, axis: int) -> Tile:
         """A new dimension of size 1."""
         return Tile(self._whole("expand_dims").expand_dim(axis % (self.ndim + 1)))

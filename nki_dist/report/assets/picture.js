@@ -48,7 +48,7 @@ class Scale {
   }
 
   get text() {
-    return this.kind === "sign" ? "− 0 +" : `${this.kind === "log" ? "log₁₀ " : ""}${number(this.from)} … ${number(this.to)}`;
+    return this.kind === "sign" ? "− 0 +" : `${this.kind === "log" ? "log₁₀ " : ""}${short(this.from)} … ${short(this.to)}`;
   }
 }
 

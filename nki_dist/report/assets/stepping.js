@@ -282,7 +282,7 @@ class Stepping {
 }
 
 // Expected, result, and where they differ.
-function drawCompared(state, [wanted, got, off], {shape, tensor, whole}) {
+function drawCompared(state, [wanted, got, off], {shape, tensor}) {
   const grid = (picture, values = picture.values) => {
     const [rows, columns] = [Math.ceil(shape[0] / picture.down), picture.width];
     return {rows: shape[0], columns: shape[1], down: picture.down, across: picture.across, width: columns, height: rows, values, by: new Int32Array(values.length)};
@@ -291,8 +291,8 @@ function drawCompared(state, [wanted, got, off], {shape, tensor, whole}) {
   off.values.forEach((wrong, n) => { if (!wrong) c.by[n] = UNWRITTEN; });
   const both = new Scale(state.kind, [a, b]), place = element("compared");
   place.textContent = "";
-  for (const [name, found, scale] of [["expected", a, both], ["result", b, both], ["result − expected, where that is off", c, new Scale(state.kind, [c])]])
-    new Picture(place, name, `${tensor} · ${whole.join(" × ")} · ${scale.text}`, {
+  for (const [name, found, scale] of [["expected", a, both], ["result", b, both], ["difference where off", c, new Scale(state.kind, [c])]])
+    new Picture(place, name, scale.text, {
       about: (row, column, cell) => `${tensor}: row ${row}, column ${column}\nresult ${number(got.values[cell])}, expected ${number(wanted.values[cell])}`,
       choose: (cell, picture) => { picture.at = [Math.floor(cell / found.width), cell % found.width]; picture.draw(); },
     }).show(found, scale);
