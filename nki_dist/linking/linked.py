@@ -1,18 +1,24 @@
 """A linked program: what a core does, as data that knows no array, no core and no process.
 
-It can be printed, and bound to the memory of any core; see `runtime.binding`.
+It can be printed, compared, sent to another process, and bound to the memory of any core; see
+`runtime.binding`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import io
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from nki_dist.compiler.decode import decode
+from nki_dist.compiler.encode import encode
 from nki_dist.isa.core import Ordering
-from nki_dist.linking.kinds import Kind, Run
+from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.panels import Panel
 from nki_dist.ops.place import Space
-from nki_dist.program import Instruction, Loop, Program
+from nki_dist.program import Instruction, Loop, Program, instructions
 
 
 @dataclass
@@ -60,6 +66,8 @@ Block: TypeAlias = "list[Straight | LinkedExchange | LinkedLoop]"
 class Linked:
     """See the module's docstring.
 
+    Two are equal if they do the same for the same program. Pickled, the program is as in a file.
+
     Attributes:
         program: that was linked.
         kinds: by number.
@@ -77,6 +85,74 @@ class Linked:
     spaces: dict[Space, int]
     panels: list[Panel]
     masked: tuple[int, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Linked) and self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _key(self) -> tuple[Any, ...]:
+        operations = [
+            [(o.function.name, *map(equal_key, o.arguments)) for o in kind.operations]
+            for kind in self.kinds
+        ]
+        panels = [(p.number, p.shape, p.start, p.end) for p in self.panels]
+        body = list(map(_comparable, self.body))
+        return self._program(), operations, self.runs, body, self.spaces, panels, self.masked
+
+    def __reduce__(self) -> Any:
+        rest = io.BytesIO()
+        parts = self.kinds, self.runs, self.body, self.spaces, self.panels, self.masked
+        _Pickler(rest, self.program).dump(parts)
+        return _unpickled, (self._program(), rest.getvalue())
+
+    def _program(self) -> bytes:
+        """As in a file, without what the kernel returns: that may be another program's."""
+        return encode(replace(self.program, outputs=None))
+
+
+def _comparable(item: Any) -> Any:
+    if isinstance(item, LinkedLoop):
+        return list(map(_comparable, item.body))
+    if isinstance(item, LinkedExchange):
+        return item.instruction.ordinal, item.orders
+    runs = [run if isinstance(run, int) else "late" for run in item.runs]
+    return runs, [i.ordinal for i in item.instructions], item.births
+
+
+def _loops(block: Sequence[Any]) -> Iterator[Loop]:
+    for item in block:
+        if isinstance(item, Loop):
+            yield item
+            yield from _loops(item.body)
+
+
+class _Pickler(pickle.Pickler):
+    """Parts of a program that is sent by itself, by number."""
+
+    def __init__(self, file: Any, program: Program) -> None:
+        super().__init__(file)
+        self._loops = {id(loop): n for n, loop in enumerate(_loops(program.body))}
+
+    def persistent_id(self, obj: Any) -> Any:
+        if type(obj) is Instruction:
+            return "instruction", obj.ordinal
+        return ("loop", self._loops[id(obj)]) if type(obj) is Loop else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, program: Program) -> None:
+        super().__init__(file)
+        self._parts: dict[Any, Any] = {("loop", n): x for n, x in enumerate(_loops(program.body))}
+        self._parts |= {("instruction", i.ordinal): i for i in instructions(program.body)}
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._parts[pid]
+
+
+def _unpickled(program: bytes, rest: bytes) -> Linked:
+    decoded = decode(program, verify=False)
+    return Linked(decoded, *_Unpickler(io.BytesIO(rest), decoded).load())
 
 
 __all__ = ["Block", "Late", "Linked", "LinkedExchange", "LinkedLoop", "Straight"]

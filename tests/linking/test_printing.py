@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-import nki_dist.isa as nisa
-import nki_dist.language as nl
-from bench.fuzz.corpus import corpus
 from nki_dist import arch
 from nki_dist.cli import main
-from nki_dist.compiler.compiled import Compiled
-from nki_dist.dtypes import bfloat16, float32
+from nki_dist.dtypes import float32
 from nki_dist.linking.link import link
 from nki_dist.linking.lowering import Slot
 from nki_dist.linking.printing import listing, operation_text
@@ -21,30 +15,7 @@ from nki_dist.ops.function import copy
 from nki_dist.ops.operation import RegisterNumber, op
 from nki_dist.ops.place import Place
 from tests.compiler import programs
-
-
-def twice(x: Any, w: Any) -> Any:
-    """Two products of the same operands, which have to be widened: kept by the pass `panels`."""
-    out = nl.ndarray((2, 12, 20), dtype=nl.float32, buffer=nl.shared_hbm)
-    tiles = [nl.load(x), nl.load(w)]
-    for n in range(2):
-        total = nl.ndarray((12, 20), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=total, stationary=tiles[0], moving=tiles[1])
-        nl.store(out[n], nl.copy(total))
-    return out
-
-
-BF16 = [((16, 12), bfloat16), ((16, 20), bfloat16)]
-
-
-def test_every_instruction_is_printed_alike_each_time(tmp_path) -> None:
-    path = tmp_path / "kernel.nki-dist"
-    for intact in corpus():
-        path.write_bytes(intact.data)
-        for program in Compiled.load(path).as_run.programs:
-            one, other = (list(listing(link(program, arch.get(program.platform)))) for _ in "ab")
-            assert one == other, intact.name
-            assert not [line for line in one if " object at " in line]
+from tests.linking.test_linked import BF16, twice
 
 
 def lines(kernel, *shapes) -> list[str]:
