@@ -150,14 +150,13 @@ class Log(Watch):
         return self.regions(number, found)
 
     def reader(self, key: Key, places: np.ndarray, after: int, before: int) -> int | None:
-        """The first instruction between two numbers that read some bytes and kept its results
-        elsewhere."""
+        """The first instruction between two numbers that read some bytes and wrote something of
+        them elsewhere: one that prints them doesn't."""
         for n in range(after + 1, before):
             if self.instructions[n] is not None:
-                reads, writes = (
-                    [r for r in some if r.key == key] for some in (self.reads(n), self.writes(n))
-                )
-                if not writes and any(r.holds(places).any() for r in reads):
+                reads, writes = self.reads(n), self.writes(n)
+                read = (r.holds(places).any() for r in reads if r.key == key)
+                if writes and all(r.key != key for r in writes) and any(read):
                     return n
         return None
 

@@ -218,7 +218,7 @@ class Walk:
         return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
 
     def _added_to(self, number: int, depends: Elements) -> Iterator[str]:
-        """Of a matmul: somebody had read what it adds to before, which was a result by then."""
+        """Of a matmul: something had been made of what it adds to before."""
         log = self._log
         if not log.at(number).accumulation:
             return
@@ -230,7 +230,7 @@ class Walk:
                     reader = log.reader(r.key, taken, end or 0, number)
                     if reader is not None:
                         line = PurePath(log.who(reader)[0] or "?").name
-                        yield f"added to what {line} had read as a result (step {reader})"
+                        yield f"added to what {line} had read before (step {reader})"
                         return
 
     def _register(self, number: int, readers: list[Step]) -> None:
@@ -288,9 +288,9 @@ class Walk:
         return known
 
 
-def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
-    """The step of a way back to look at first, and why: the reasons that docs/records.md numbers
-    ("Where a number came from"). None where nothing was written."""
+def first_bad(steps: Sequence[Step]) -> tuple[Step | None, str]:
+    """The step of a way back that made the first number that isn't finite, or else the first that
+    read what nobody had written, and what it did; None if there is no such step."""
     born = [s for s in steps if s.made_non_finite]
     if born:
         return min(born, key=lambda s: s.step), (
@@ -300,6 +300,15 @@ def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
         for r in s.reads:
             if isinstance(r, Source) and r.kind == "unwritten":
                 return s, f"it read {r.name} where nobody had written"
+    return None, ""
+
+
+def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
+    """The step of a way back to look at first, and why: the reasons that docs/records.md numbers
+    ("Where a number came from"). None where nothing was written."""
+    bad, why = first_bad(steps)
+    if bad is not None:
+        return bad, why
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"
