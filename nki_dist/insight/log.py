@@ -18,6 +18,7 @@ from nki_dist.insight.regions import Region, Sums, index_sources, region, sums_k
 from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay, title
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
+from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.walk import operands
 
@@ -148,6 +149,16 @@ class Log(Watch):
         sources = set(map(id, index_sources(i)))
         found = [a for a in INSTRUCTIONS[i.opcode].reads(i) if id(a) not in sources]
         return self.regions(number, found)
+
+    def parts_read(self, number: int, r: Region) -> np.ndarray | None:
+        """The places of an operand of counts that are read, which isn't all of it; None for other
+        operands."""
+        i = self.at(number)
+        spec, slot = INSTRUCTIONS[i.opcode], self.launched.slots[self.cores[number]]
+        role = spec.roles[spec.counts] if spec.counts else None
+        if not isinstance(role, Counts) or key_of(slot, i[spec.counts].storage) != r.key:
+            return None
+        return np.concatenate([region(slot, a).places for a in role.read(i)])
 
     def reader(self, key: Key, places: np.ndarray, after: int, before: int) -> int | None:
         """The first instruction between two numbers that read some bytes and wrote something of

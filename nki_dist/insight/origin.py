@@ -128,12 +128,13 @@ class Walk:
         bad = all(o.all() for o in odd)
         calm = any(o.any() for o in odd)
         influence = probe.influence(targets, not_finite if calm else None)
-        depends = [
-            (members[n], r, np.flatnonzero(mask))
-            for operand, masks in zip(probe.inputs, influence)
-            for (n, r, _), mask in zip(operand.members, masks)
-            if mask.any()
-        ]
+        depends = []
+        for operand, masks in zip(probe.inputs, influence):
+            for (n, r, _), mask in zip(operand.members, masks):
+                elements, read = np.flatnonzero(mask), log.parts_read(members[n], r)
+                if read is not None:
+                    elements = elements[np.isin(r.places[elements], read)]
+                depends += [(members[n], r, elements)] if elements.size else []
         born, explaining = False, []
         if bad:
             every_nan = all(np.isnan(v).all() for _, _, v in results)

@@ -353,3 +353,36 @@ def test_right_kernels_are_not_accused(make, off):
     made = told(record, want)
     assert not [fact for s in made.steps for fact in s.odd]
     assert "stands out" not in made.why
+
+
+def test_rows_of_counts_that_nobody_reads_are_no_mistake():
+    """With counts that are known, what is received is written nowhere, and read nowhere."""
+
+    @nki.jit
+    def exchanged(x, sent, group):
+        mine, out = shared(x.shape), shared((4 * x.shape[0], x.shape[1]))
+        counts = shared((3, 4), dtype=nl.uint32)
+        nl.store(mine, nl.load(x))
+        nl.store(counts[0:2], nl.load(sent))
+        ncc.all_gather_v(
+            srcs=[mine],
+            dsts=[out],
+            replica_group=group,
+            metadata_tensor=counts,
+            recv_counts_known=True,
+        )
+        result = shared(x.shape)
+        nl.store(result, nl.load(out[2 * x.shape[0] : 3 * x.shape[0]]))
+        return result
+
+    parts = [RNG.standard_normal((6, 7)).astype(np.float32) for _ in range(4)]
+    sent = np.zeros((2, 4), np.uint32)
+    sent[0] = 42
+    with nki.World(ranks=4, host="inprocess") as world:
+        group = ncc.ReplicaGroup([[0, 1, 2, 3]])
+        record = world.record(exchanged, nki.per_rank(parts), sent, group=group)
+    want = np.array(parts[2], np.float64)
+    want[3:] += 9
+    made = told(record, [want] * 4)
+    assert "nobody" not in made.why
+    assert set(made.ways[0][2]) == {"x", "sent"}
