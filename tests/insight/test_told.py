@@ -10,6 +10,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.insight.log import Log
+from tests.examples import scripts  # noqa: F401 - so that examples can be imported
 from tests.insight.lines import lines_of
 
 LINES = lines_of(__file__)
@@ -356,33 +357,15 @@ def test_right_kernels_are_not_accused(make, off):
 
 
 def test_rows_of_counts_that_nobody_reads_are_no_mistake():
-    """With counts that are known, what is received is written nowhere, and read nowhere."""
+    """Its second exchange has counts that are known: nobody writes row 2 of them, or reads it."""
+    from expert_parallel import case, expert_parallel
 
-    @nki.jit
-    def exchanged(x, sent, group):
-        mine, out = shared(x.shape), shared((4 * x.shape[0], x.shape[1]))
-        counts = shared((3, 4), dtype=nl.uint32)
-        nl.store(mine, nl.load(x))
-        nl.store(counts[0:2], nl.load(sent))
-        ncc.all_gather_v(
-            srcs=[mine],
-            dsts=[out],
-            replica_group=group,
-            metadata_tensor=counts,
-            recv_counts_known=True,
-        )
-        result = shared(x.shape)
-        nl.store(result, nl.load(out[2 * x.shape[0] : 3 * x.shape[0]]))
-        return result
-
-    parts = [RNG.standard_normal((6, 7)).astype(np.float32) for _ in range(4)]
-    sent = np.zeros((2, 4), np.uint32)
-    sent[0] = 42
-    with nki.World(ranks=4, host="inprocess") as world:
-        group = ncc.ReplicaGroup([[0, 1, 2, 3]])
-        record = world.record(exchanged, nki.per_rank(parts), sent, group=group)
-    want = np.array(parts[2], np.float64)
-    want[3:] += 9
-    made = told(record, [want] * 4)
-    assert "nobody" not in made.why
-    assert set(made.ways[0][2]) == {"x", "sent"}
+    made = case(np.random.default_rng(0), ranks=8, small=True)
+    with nki.World(ranks=8, host="inprocess", platform="trn3") as world:
+        record = world.record(expert_parallel, **made.arguments)
+    want = np.array(made.expected[0])
+    assert told(record, [want] + [None] * 7).why == "Nothing is off."
+    want[6:] += 9
+    off = told(record, [want] + [None] * 7)
+    assert "nobody" not in off.why
+    assert not [name for *_, parts in off.ways for name in parts if "unwritten" in name]
