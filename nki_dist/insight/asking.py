@@ -15,6 +15,7 @@ from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Key, Launched, Place
 from nki_dist.insight.steps import Write, Writes, plural, shown, table, unanswered
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import returned
@@ -95,9 +96,11 @@ def writes_of(log: Log, asked: str | int, core: int | None, rank: int | None) ->
         if i is not None:
             where, lnc_core, of, _ = log.who(number)
             if core in (None, lnc_core) and rank in (None, of):
-                line = is_line(where, asked)
-                regions = [r for r in log.writes(number) if line or is_tensor(r.storage, asked)]
-                done.update({number: partial(told, number, regions)} if regions else {})
+                written = INSTRUCTIONS[i.opcode].writes(i)
+                if not is_line(where, asked):
+                    written = [a for a in written if is_tensor(a.storage, asked)]
+                if written:
+                    done[number] = partial(told, number, log.regions(number, written))
     Then(log, done)
     return found
 

@@ -19,6 +19,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access, unknown
 from nki_dist.insight.capture import Then
 from nki_dist.insight.log import Log
+from nki_dist.insight.probe import HUGE
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Key, Launched, Place, key_of
 from nki_dist.insight.steps import Expected, index_in
@@ -29,8 +30,6 @@ from nki_dist.program.walk import returned
 # Differences that are rounding, relative to the results: what a kernel that works in the type comes
 # to, by its bits of precision. A choice.
 ROUNDING: Final = ((20, 3e-4), (10, 3e-3), (7, 2e-2), (0, 0.15))
-# Masks are written as large numbers or as infinities; from here on they are the same. A choice.
-HUGE: Final = 1e20
 
 
 @dataclass(eq=False)

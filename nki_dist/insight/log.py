@@ -18,6 +18,7 @@ from nki_dist.insight.regions import Region, Sums, index_sources, region, sums_k
 from nki_dist.insight.replay import Hooks, Key, Launched, Place, Watch, key_of, replay, title
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
+from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Instruction, Storage, instructions
 from nki_dist.program.walk import operands
 
@@ -149,15 +150,24 @@ class Log(Watch):
         found = [a for a in INSTRUCTIONS[i.opcode].reads(i) if id(a) not in sources]
         return self.regions(number, found)
 
+    def parts_read(self, number: int, r: Region) -> np.ndarray | None:
+        """The places of an operand of counts that are read, which isn't all of it; None for other
+        operands."""
+        i = self.at(number)
+        spec, slot = INSTRUCTIONS[i.opcode], self.launched.slots[self.cores[number]]
+        role = spec.roles[spec.counts] if spec.counts else None
+        if not isinstance(role, Counts) or key_of(slot, i[spec.counts].storage) != r.key:
+            return None
+        return np.concatenate([region(slot, a).places for a in role.read(i)])
+
     def reader(self, key: Key, places: np.ndarray, after: int, before: int) -> int | None:
-        """The first instruction between two numbers that read some bytes and kept its results
-        elsewhere."""
+        """The first instruction between two numbers that read some bytes and wrote something of
+        them elsewhere: one that prints them doesn't."""
         for n in range(after + 1, before):
             if self.instructions[n] is not None:
-                reads, writes = (
-                    [r for r in some if r.key == key] for some in (self.reads(n), self.writes(n))
-                )
-                if not writes and any(r.holds(places).any() for r in reads):
+                reads, writes = self.reads(n), self.writes(n)
+                read = (r.holds(places).any() for r in reads if r.key == key)
+                if writes and all(r.key != key for r in writes) and any(read):
                     return n
         return None
 

@@ -128,12 +128,13 @@ class Walk:
         bad = all(o.all() for o in odd)
         calm = any(o.any() for o in odd)
         influence = probe.influence(targets, not_finite if calm else None)
-        depends = [
-            (members[n], r, np.flatnonzero(mask))
-            for operand, masks in zip(probe.inputs, influence)
-            for (n, r, _), mask in zip(operand.members, masks)
-            if mask.any()
-        ]
+        depends = []
+        for operand, masks in zip(probe.inputs, influence):
+            for (n, r, _), mask in zip(operand.members, masks):
+                elements, read = np.flatnonzero(mask), log.parts_read(members[n], r)
+                if read is not None:
+                    elements = elements[np.isin(r.places[elements], read)]
+                depends += [(members[n], r, elements)] if elements.size else []
         born, explaining = False, []
         if bad:
             every_nan = all(np.isnan(v).all() for _, _, v in results)
@@ -218,7 +219,7 @@ class Walk:
         return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
 
     def _added_to(self, number: int, depends: Elements) -> Iterator[str]:
-        """Of a matmul: somebody had read what it adds to before, which was a result by then."""
+        """Of a matmul: something had been made of what it adds to before."""
         log = self._log
         if not log.at(number).accumulation:
             return
@@ -230,7 +231,7 @@ class Walk:
                     reader = log.reader(r.key, taken, end or 0, number)
                     if reader is not None:
                         line = PurePath(log.who(reader)[0] or "?").name
-                        yield f"added to what {line} had read as a result (step {reader})"
+                        yield f"added to what {line} had read before (step {reader})"
                         return
 
     def _register(self, number: int, readers: list[Step]) -> None:
@@ -288,9 +289,9 @@ class Walk:
         return known
 
 
-def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
-    """The step of a way back to look at first, and why: the reasons that docs/records.md numbers
-    ("Where a number came from"). None where nothing was written."""
+def first_bad(steps: Sequence[Step]) -> tuple[Step | None, str]:
+    """The step of a way back that made the first number that isn't finite, or else the first that
+    read what nobody had written, and what it did; None if there is no such step."""
     born = [s for s in steps if s.made_non_finite]
     if born:
         return min(born, key=lambda s: s.step), (
@@ -300,6 +301,15 @@ def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
         for r in s.reads:
             if isinstance(r, Source) and r.kind == "unwritten":
                 return s, f"it read {r.name} where nobody had written"
+    return None, ""
+
+
+def first_to_look_at(steps: Sequence[Step]) -> tuple[Step | None, str]:
+    """The step of a way back to look at first, and why: the reasons that docs/records.md numbers
+    ("Where a number came from"). None where nothing was written."""
+    bad, why = first_bad(steps)
+    if bad is not None:
+        return bad, why
     for s in steps:
         if not s.moved:
             return s, "it made this number; what follows only moved it"

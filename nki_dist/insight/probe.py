@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.scheduler import Scheduler
 
+# Masks are written as large numbers or as infinities; from here on they are the same. A choice.
+HUGE: Final = 1e20
 ONE_BY_ONE = 16  # elements of a box that are tried one by one
 Odd = Callable[[np.ndarray], np.ndarray]  # which values are infinite or NaN, or NaN alone
 
@@ -275,7 +277,9 @@ def not_finite(values: np.ndarray) -> np.ndarray:
 
 def not_held(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
     """What is said of a write whose type couldn't hold the values: it changed some by far more than
-    rounding. What they would be is found by writing them to a float32 tensor."""
+    rounding, beside the largest of them. What is small beside others may become 0 (the exponentials
+    of a softmax), and what stands for a mask infinite. What the values would be is found by writing
+    them to a float32 tensor."""
     i, spec = found.instruction, INSTRUCTIONS[found.instruction.opcode]
     written, bits = spec.writes(i), spec.effects.bits
     name = next((name for name, value in i.args.items() if written and value is written[0]), "")
@@ -301,7 +305,9 @@ def not_held(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str
         same = narrow.view(a.dtype.raw) == np.ascontiguousarray(values).view(a.dtype.raw)
         if not same.all():
             return []  # it isn't this that made the difference
-        off = np.isfinite(exact) & ~(np.abs(got - exact) <= 0.25 * np.abs(exact))
+        known = np.isfinite(exact) & (np.abs(exact) < HUGE)
+        largest = np.abs(exact[known]).max(initial=0.0)
+        off = known & ~(np.abs(got - exact) <= 0.25 * largest)
         off &= a.dtype.is_float | ~(np.abs(got - exact) <= 1)
     if not off.any():
         return []

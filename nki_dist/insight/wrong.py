@@ -21,7 +21,7 @@ import numpy as np
 from nki_dist.insight.differences import facts, in_words
 from nki_dist.insight.expected import Checked, first_off, only_rounding, rounding_of, trusted
 from nki_dist.insight.log import Log
-from nki_dist.insight.origin import Walk, first_to_look_at
+from nki_dist.insight.origin import Walk, first_bad, first_to_look_at
 from nki_dist.insight.steps import Step, index_in
 from nki_dist.insight.unused import unused
 from nki_dist.program import instructions
@@ -88,47 +88,51 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         for is_right, ways in ((False, bad), (True, good))
         for n, way in ways.items()
     ]
-    parts = list(unused(log, rank, walk.steps))
-    odd = {f"{text.short(s.location or '?')} {fact}": s for s in walk.steps for fact in s.odd}
+    parts = list(unused(log, rank, walk.steps))  # says what is odd of steps, too
+    odd = [(s, fact) for s in walk.steps for fact in s.odd]
     complete = all(way.complete for way in (walk, *bad.values(), *good.values()))
     lines = _told_apart(log, [walk, *bad.values()], [*good.values()]) if complete and good else {}
-    only = next((line for line, (n, *_) in lines.items() if not n), "")
-    suspect, why = first_to_look_at(walk.steps)
-    if "finite" in why or "nobody" in why:
-        why += ". The mistake is there or before it"
+    first = next((line for line, (n, *_) in lines.items() if not n), "")
+    suspect, fact = first_bad(walk.steps)
+    if suspect is not None:
+        fact += ". The mistake is there or before it"
     elif odd:
-        suspect, why = [*odd.values()][-1], [*odd][-1].partition(" ")[2]
-    else:
-        why = ""
-    if only:
-        made.line, made.first = only, True
+        suspect, fact = odd[-1]  # the earliest
+    if first:
+        made.line, made.first = first, True
         made.why = "is the first line that elements that are off came through, and right ones not"
-        lines = {line: told for line, told in lines.items() if told[0] < len(good)}
-    elif suspect is not None and why:
-        made.line, made.why = suspect.location or "", f"stands out: {why}."
-        lines = {line: told for line, told in lines.items() if line == made.line}
+        suspect = [s for s in walk.steps if s.location == first][-1]
+    elif suspect is not None:
+        made.line, made.why = suspect.location or "", f"stands out: {fact}."
+        lines = {line: found for line, found in lines.items() if line == made.line}
     else:
-        made.why = "No line has only elements that are off"
-        if not right.size:
-            made.why = "Every element is off" if c.wrong.all() else "No element is surely right"
-            made.why += ", and what is off came through the lines below"
-        elif not complete:
-            made.why = f"Ways are longer than {_LIMIT} steps, and no line was judged by them"
-        elif any(rounds for *_, rounds in lines.values()):
-            made.why = "Lines made what is off and what is right in different rounds"
-        elif lines:
-            best, *more = sorted(lines, key=lambda line: lines[line][:2])
-            if not more or lines[best][:2] < lines[more[0]][:2]:
-                made.why += f"; {text.short(best)} comes nearest to that"
-                suspect = next(s for s in walk.steps if s.location == best)
-        made.why += ": compare what each of them made with what it should."
-    made.said += [*[*odd][:_LINES], *parts, *_in_words(lines, len(bad), len(good))]
-    first = [s for s in walk.steps if made.first and s.location == made.line]
-    made.start = first[-1] if first else suspect  # the earliest
-    odd_lines = [s.location or "" for s in odd.values()]
+        made.why, nearest = _no_line(c, bool(right.size), complete, lines)
+        suspect = next((s for s in walk.steps if s.location == nearest), None)
+    made.start = suspect or first_to_look_at(walk.steps)[0]
+    of_lines = [f"{text.short(s.location or '?')} {fact}" for s, fact in odd]
+    made.said += [*dict.fromkeys(of_lines)][:_LINES]
+    made.said += [*parts, *_in_words(lines, len(bad), len(good))]
+    odd_lines = [s.location or "" for s, _ in odd]
     made.others = [*lines, *odd_lines]
     made.allocated = _allocated(log, [made.line, *odd_lines])
     return made
+
+
+def _no_line(c: Checked, right: bool, complete: bool, lines: dict[str, Any]) -> tuple[str, str]:
+    """Why no line is named, and the one that comes nearest to having only elements that are off."""
+    why, nearest = "No line has only elements that are off", ""
+    if not right:
+        why = "Every element is off" if c.wrong.all() else "No element is surely right"
+        why += ", and what is off came through the lines below"
+    elif not complete:
+        why = f"Ways are longer than {_LIMIT} steps, and no line was judged by them"
+    elif any(rounds for *_, rounds in lines.values()):
+        why = "Lines made what is off and what is right in different rounds"
+    elif lines:
+        best, *more = sorted(lines, key=lambda line: lines[line][:2])
+        if not more or lines[best][:2] < lines[more[0]][:2]:
+            why, nearest = f"{why}; {text.short(best)} comes nearest to that", best
+    return f"{why}: compare what each of them made with what it should.", nearest
 
 
 def _walk(log: Log, c: Checked, element: int, known: Any = None) -> Walk:
@@ -208,7 +212,10 @@ def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
         which = ", ".join(names[:_LINES]) + ", ..." * (len(names) > _LINES)
         if rounds:
             off, right = rounds
-            yield f"what is off came through {off} of {which}; what is right through {right}"
+            yield (
+                f"those looked at that are off came through {off} of {which}; "
+                f"right ones through {right}"
+            )
         else:
             yield (
                 f"all of {bad} that are off came through {which}, and {n} of {good} right ones"

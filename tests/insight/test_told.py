@@ -10,6 +10,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.insight.log import Log
+from tests.examples import scripts  # noqa: F401 - so that examples can be imported
 from tests.insight.lines import lines_of
 
 LINES = lines_of(__file__)
@@ -50,9 +51,9 @@ def last_round(x, y):
 def test_lines_are_told_apart_by_their_rounds():
     x, y = (RNG.standard_normal((n, 12)).astype(np.float32) for n in (80, 100))
     made = told(nki.record(last_round)(x, y), x + y[:80])
-    (said,) = [s for s in made.said if s.startswith("what is off came through")]
-    assert said.startswith("what is off came through round 3 of 3 of ")
-    assert of("last_round") in said and said.endswith("what is right through rounds 1 to 2 of 3")
+    (said,) = [s for s in made.said if s.startswith("those looked at that are off came through")]
+    assert said.startswith("those looked at that are off came through round 3 of 3 of ")
+    assert of("last_round") in said and said.endswith("right ones through rounds 1 to 2 of 3")
     assert not made.first and LINES["last_round"] in made.others
     (_, right, off_parts), (_, other, right_parts) = (
         made.ways[0],
@@ -158,7 +159,7 @@ def test_a_sum_that_goes_on_after_it_was_read(reset):
     a, b = (RNG.standard_normal((128, n)).astype(np.float32) for n in (16, 24))
     want = np.stack([a.T @ b, 2 * a.T @ b])
     made = told(nki.record(products)(a, b), want + 5 * reset)
-    fact = f"{of('products')} added to what {of('taken')} had read as a result"
+    fact = f"{of('products')} added to what {of('taken')} had read before"
     assert any(s.startswith(fact) for s in made.said) == (not reset), made.said
     assert reset or made.line == LINES["products"]
 
@@ -238,3 +239,133 @@ def test_a_line_with_a_right_element_comes_nearest():
     assert f"{of('scaled')} comes nearest to that" in made.why
     assert made.start.location == LINES["scaled"]
     assert any(f"came through {of('scaled')}, and 1 of 3 right ones" in s for s in made.said)
+
+
+def running_sums(reset):
+    @nki.jit
+    def running(x):
+        """What was summed so far is kept for the next round; the last round needs nothing of it."""
+        out = shared((2, *x.shape))
+        before, total = tile(32, x.shape[1]), tile(32, x.shape[1])
+        for n in range(2):
+            if reset:
+                nisa.memset(dst=before, value=0.0)
+            else:
+                nisa.tensor_scalar(dst=before, data=nl.load(x[:32]), op0=nl.multiply, operand0=0.0)
+            for first in range(0, x.shape[0], 32):
+                data = nl.load(x[first : first + 32])
+                nisa.tensor_tensor(dst=total, data1=data, data2=before, op=nl.add)
+                nl.store(out[n, first : first + 32], total)
+                nisa.tensor_copy(dst=before, src=total)
+        return out
+
+    x = RNG.standard_normal((96, 12)).astype(np.float32)
+    return running, [x], np.stack([np.add.accumulate(x.reshape(3, 32, 12)).reshape(x.shape)] * 2)
+
+
+def half_softmax():
+    @nki.jit
+    def softmax(x):
+        """Exponentials that are small beside others are 0 in float16."""
+        out, data, total = shared(x.shape), nl.load(x), tile(x.shape[0], 1)
+        high = tile(x.shape[0], 1)
+        nisa.tensor_reduce(dst=high, op=nl.maximum, data=data, axis=1, negate=True)
+        half = tile(*x.shape, dtype=nl.float16)
+        nisa.activation(dst=half, op=nl.exp, data=data, bias=high)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=half, axis=1)
+        nisa.reciprocal(dst=total, data=total)
+        nisa.tensor_scalar(dst=data, data=half, op0=nl.multiply, operand0=total)
+        nl.store(out, data)
+        return out
+
+    x = 9 * RNG.standard_normal((64, 30)).astype(np.float32)
+    e = np.exp(x - x.max(1, keepdims=True))
+    return softmax, [x], e / e.sum(1, keepdims=True)
+
+
+def huge_mask():
+    @nki.jit
+    def masked(x):
+        """-3e38 is -inf in float16: asked for."""
+        out, data, mask = shared(x.shape), nl.load(x), tile(*x.shape, dtype=nl.float16)
+        nisa.memset(dst=mask, value=0.0)
+        nisa.memset(dst=mask[:, :4], value=-3e38)
+        nisa.tensor_tensor(dst=data, data1=data, data2=mask, op=nl.add)
+        nisa.activation(dst=data, op=nl.exp, data=data)
+        nl.store(out, data)
+        return out
+
+    x = RNG.standard_normal((64, 30)).astype(np.float32)
+    return masked, [x], np.where(np.arange(30) < 4, 0, np.exp(x))
+
+
+def printed_sum():
+    @nki.jit
+    def product(a, b):
+        """A sum is printed before it is complete."""
+        out, acc = shared((a.shape[1], b.shape[1])), tile(a.shape[1], b.shape[1], buffer=nl.psum)
+        for k in (0, 64):
+            nisa.nc_matmul(
+                dst=acc, stationary=nl.load(a[k : k + 64]), moving=nl.load(b[k : k + 64])
+            )
+            nl.device_print("so far", acc)
+        result = tile(*acc.shape)
+        nisa.tensor_copy(dst=result, src=acc)
+        nl.store(out, result)
+        return out
+
+    a, b = (RNG.standard_normal((128, n)).astype(np.float32) for n in (16, 24))
+    return product, [a, b], a.T @ b
+
+
+def scratch():
+    @nki.jit
+    def squares(x):
+        """What is made of one of two results isn't returned, and its place is used again."""
+        out, data, left, right = shared(x.shape), nl.load(x), tile(*x.shape), tile(*x.shape)
+        nisa.activation(dst=left, op=nl.square, data=data)
+        nisa.tensor_copy(dst=right, src=left)
+        nisa.tensor_tensor(dst=left, data1=data, data2=data, op=nl.multiply)
+        nl.store(out, left)
+        return out
+
+    x = RNG.standard_normal((64, 30)).astype(np.float32)
+    return squares, [x], x * x
+
+
+@pytest.mark.parametrize(
+    ("make", "off"),
+    [
+        pytest.param(lambda: running_sums(True), np.s_[1], id="reset"),
+        pytest.param(lambda: running_sums(False), np.s_[1], id="computed"),
+        pytest.param(half_softmax, np.s_[32:], id="small"),
+        pytest.param(huge_mask, np.s_[:, :4], id="mask"),
+        pytest.param(printed_sum, np.s_[8:], id="printed"),
+        pytest.param(scratch, np.s_[32:], id="scratch"),
+    ],
+)
+def test_right_kernels_are_not_accused(make, off):
+    """Whose result was expected to be another one."""
+    kernel, given, want = make()
+    record = nki.record(kernel)(*given)
+    assert told(record, want).why == "Nothing is off."
+    want = np.array(want, np.float64)
+    want[off] = 7.5 + np.abs(want).max()
+    made = told(record, want)
+    assert not [fact for s in made.steps for fact in s.odd]
+    assert "stands out" not in made.why
+
+
+def test_rows_of_counts_that_nobody_reads_are_no_mistake():
+    """Its second exchange has counts that are known: nobody writes row 2 of them, or reads it."""
+    from expert_parallel import case, expert_parallel
+
+    made = case(np.random.default_rng(0), ranks=8, small=True)
+    with nki.World(ranks=8, host="inprocess", platform="trn3") as world:
+        record = world.record(expert_parallel, **made.arguments)
+    want = np.array(made.expected[0])
+    assert told(record, [want] + [None] * 7).why == "Nothing is off."
+    want[6:] += 9
+    off = told(record, [want] + [None] * 7)
+    assert "nobody" not in off.why
+    assert not [name for *_, parts in off.ways for name in parts if "unwritten" in name]
