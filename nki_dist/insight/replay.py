@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -126,22 +127,13 @@ class _WatchedLinker(SingleLinker):
 
     def __init__(self, place: Place, watch: Watch) -> None:
         super().__init__(place.program, place.kit)
-        self._place, self._watch = place, watch
+        self._place, self._watch, self._tick = place, watch, watch.tick
         self._send: Callable[..., None] | None = None
 
     def linked(self, i: Instruction) -> Step:
-        step, tick = super().linked(i), self._watch.tick
         before, after = self._watch.linking(self._place, i)
-
-        def watched() -> None:
-            number = tick()
-            if before is not None:
-                before(number)
-            step()
-            if after is not None:
-                after(number)
-
-        return watched
+        # There may be many: a partial has half the size of a function with what it closes over.
+        return partial(_watched, self._tick, before, super().linked(i), after)
 
     def birth(self, number: int) -> Step:
         step, storage = super().birth(number), self.program.storages[number]
@@ -188,6 +180,15 @@ class _WatchedLinker(SingleLinker):
         self._watch.tick()
         if after is not None:
             after(number)
+
+
+def _watched(tick: Callable[[], int], before: Hook | None, step: Step, after: Hook | None) -> None:
+    number = tick()
+    if before is not None:
+        before(number)
+    step()
+    if after is not None:
+        after(number)
 
 
 def replay(launched: Launched, watch: Watch) -> None:
