@@ -2,9 +2,10 @@
 
 A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
 the first of those that are ready, no further ahead of the first it hasn't issued than the core's
-`Plan` says. Invariant: rounds of a dynamic loop never overlap in one queue, because a loop's body
-is one stretch of instructions whose order was settled before it ran. When things happen is decided
-in `replay`; what they cost and whom they keep waiting, here.
+`Plan` says; static DMA takes its turns (`timing.turns`). Invariant: rounds of a dynamic loop never
+overlap in one queue, because a loop's body is one stretch of instructions whose order was settled
+before it ran. When things happen is decided in `replay`; what they cost and whom they keep waiting,
+here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heappop
 from math import inf
+from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
@@ -23,13 +25,16 @@ from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
+from nki_dist.timing.turns import Turn, turns
 
 
 class Queue:
     """An engine's queue, or one of DMA.
 
     Attributes:
-        order: positions of its instructions, in program order; those before `next` are issued.
+        order: positions of its instructions, in program order, or as they take turns; those before
+            `next` are issued.
+        turns: each has its turn, and is in `ready` and `line` by that.
         ready: those that wait for nothing but the queue.
         free: when it can issue again; infinite while it waits for other cores.
         poked: an event will make it issue.
@@ -38,12 +43,24 @@ class Queue:
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = ("done", "free", "last", "line", "moving", "next", "order", "poked", "ready")
+    __slots__ = (
+        "done",
+        "free",
+        "last",
+        "line",
+        "moving",
+        "next",
+        "order",
+        "poked",
+        "ready",
+        "turns",
+    )
 
     def __init__(self) -> None:
         self.order: list[int] = []
         self.next = 0
-        self.ready: list[int] = []  # heap of positions
+        self.turns = False
+        self.ready: list[Any] = []  # heap of positions, or of turns
         self.done: set[int] = set()  # of `order` beyond `next`
         self.free = 0.0
         self.poked = False
@@ -109,6 +126,7 @@ class CoreReplay:
         names: dict[str, int] = {}
         turn = 0
         self.queues: list[Queue] = []
+        self.turn: dict[int, Turn] = {}
         several = self.plan.reorders
         rings = self.arch.dma_queues_per_engine
         for at, i in enumerate(self.graph.executed):
@@ -131,6 +149,11 @@ class CoreReplay:
             self.timeline.queue[at] = number
             self.queues[number].order.append(at)
         self.timeline.queues = list(names)
+        if "dma" in names and self.plan.close:
+            q = self.queues[names["dma"]]
+            self.turn = turns(self.graph, self.plan, self.rooms, self.data_after, q.order)
+            q.order.sort(key=self.turn.__getitem__)
+            q.turns = True
 
     def _turn_edges(self) -> None:
         graph = self.graph
@@ -161,15 +184,15 @@ class CoreReplay:
         while done and order[q.next] in done:
             done.remove(order[q.next])
             q.next += 1
-        at = q.ready[0]
+        at: int = q.ready[0][-1] if q.turns else q.ready[0]
         first = order[q.next]
         if at == first:
             q.next += 1
             heappop(q.ready)
             return at
-        if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+        if q.turns or not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
             return -1
-        ahead = self.plan.look_ahead
+        ahead = 0 if self.graph.executed[at].engine == "tensor" else self.plan.look_ahead
         if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
             return -1
         heappop(q.ready)
@@ -212,6 +235,10 @@ class CoreReplay:
             self._locks[name] = (self.timeline.end[at], at)
 
     # ---- DMA ------------------------------------------------------------------------------------
+
+    def in_line(self, at: int) -> Turn:
+        """The turn of a transfer among all of the core."""
+        return self.turn.get(at) or (at, at, at)
 
     def move(self, at: int, time: float, stack: HbmBandwidth) -> None:
         """Run the data phase of a transfer."""
@@ -257,9 +284,11 @@ class CoreReplay:
     def left(self) -> list[int]:
         """Positions that aren't over: none at the end, unless they wait for messages."""
         found = {at for at, n in enumerate(self.waits) if n}
-        found.update(self.line.everyone(), self.scatter_line.everyone())
+        found.update(
+            turn[-1] for line in (self.line, self.scatter_line) for turn in line.everyone()
+        )
         for q in self.queues:
-            found.update(q.ready, q.line)
+            found.update([turn[-1] for turn in q.ready] if q.turns else q.ready, q.line)
         return sorted(found)
 
     def finish(self) -> CoreTimeline:

@@ -126,7 +126,7 @@ class Events:
     def _on_ready(self, core: CoreReplay, at: int, time: float) -> None:
         number = core.timeline.queue[at]
         q = core.queues[number]
-        heappush(q.ready, at)
+        heappush(q.ready, core.turn[at] if q.turns else at)
         if q.poked or q.free == inf:
             return
         if q.free > time or (self.heap and self.heap[0][0] <= time):
@@ -194,25 +194,25 @@ class Events:
         if t.packets:
             line = core.scatter_line
             if core.freed:  # others may begin, too
-                line.join(at)
+                line.join(core.in_line(at))
                 self._scatter(core, time)
-            elif line.reaches(at) and core.engines.scatters(t):
+            elif line.reaches(core.in_line(at)) and core.engines.scatters(t):
                 self._begin(core, at, time)
             else:
-                line.join(at)
+                line.join(core.in_line(at))
             return
         if core.wake <= time:  # others may go, too
-            core.line.join(at)
+            core.line.join(core.in_line(at))
             self._move(core, time)
-        elif core.line.reaches(at):
+        elif core.line.reaches(core.in_line(at)):
             when = core.engines.takes_at(t)
             if when <= time:
                 self._go(core, at, time)
             else:
-                core.line.join(at)
+                core.line.join(core.in_line(at))
                 self._wake(core, when)
         else:
-            core.line.join(at)
+            core.line.join(core.in_line(at))
 
     def _scatter(self, core: CoreReplay, time: float) -> None:
         """Transfers of small packets begin; engines move one at a time."""
@@ -220,7 +220,7 @@ class Events:
         line, n = core.scatter_line, 0
         refused = None
         while n < len(line.head):
-            at = line.head[n]
+            at = line.head[n][-1]
             t = core.by_position[at].transfer
             assert t is not None
             if t is refused or not core.engines.scatters(t):  # engines only get busier here
@@ -252,7 +252,7 @@ class Events:
         line, n, soon = core.line, 0, inf
         refused = None
         while n < len(line.head):
-            at = line.head[n]
+            at = line.head[n][-1]
             t = core.by_position[at].transfer
             assert t is not None
             if t is refused:  # engines only get busier here
@@ -366,7 +366,9 @@ class Events:
             heappush(self.heap, (done, _SAVE, at, core.number))
         if core.rooms.stays:
             for stay in core.rooms.over(at, end):
-                heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
+                told = self.arch.semaphore_ns if core.plan.close else 0.0
+                when = core.rooms.until[stay] + told
+                heappush(self.heap, (when, _OVER, stay, core.number))
 
     def _tell(
         self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place

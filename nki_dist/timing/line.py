@@ -1,4 +1,4 @@
-"""A line of transfers in which the first in program order go first, but may be passed."""
+"""A line of transfers in which those whose turn comes first go first, but may be passed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from bisect import insort
 from heapq import heappop, heappush
 from typing import Final
 
+from nki_dist.timing.turns import Turn
+
 LOOK: Final = 16  # transfers in line that are asked whether they can go
 
 
 class Line:
-    """Positions that wait for DMA engines; only the first `LOOK` of them may go.
+    """Turns of transfers that wait for DMA engines; only the first `LOOK` of them may go.
 
     Attributes:
         head: those that may, in order.
@@ -21,20 +23,20 @@ class Line:
     __slots__ = ("_rest", "head")
 
     def __init__(self) -> None:
-        self.head: list[int] = []
-        self._rest: list[int] = []  # a heap
+        self.head: list[Turn] = []
+        self._rest: list[Turn] = []  # a heap
 
-    def reaches(self, at: int) -> bool:
+    def reaches(self, turn: Turn) -> bool:
         """Whether a newcomer may go at once."""
-        return len(self.head) < LOOK or at < self.head[-1]
+        return len(self.head) < LOOK or turn < self.head[-1]
 
-    def join(self, at: int) -> None:
-        if not self.reaches(at):
-            heappush(self._rest, at)
+    def join(self, turn: Turn) -> None:
+        if not self.reaches(turn):
+            heappush(self._rest, turn)
             return
         if len(self.head) == LOOK:
             heappush(self._rest, self.head.pop())
-        insort(self.head, at)
+        insort(self.head, turn)
 
     def leave(self, n: int) -> None:
         """The one at place `n` of the head goes; the next comes up."""
@@ -42,5 +44,5 @@ class Line:
         if self._rest:
             self.head.append(heappop(self._rest))
 
-    def everyone(self) -> list[int]:
+    def everyone(self) -> list[Turn]:
         return self.head + self._rest

@@ -1,9 +1,11 @@
 """Room on chip in simulated time: a tensor that wasn't placed needs bytes before it is written.
 
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
-run ahead. Here room is given in the order in which the kernel first touches its tensors, and taken
-back when the last instruction that touches one is over. In SBUF, the tensors of each line of the
-kernel have room of their own if that fits (`compiled.rotation`). Invariant: that can't deadlock
+run ahead. Here room is given in the order in which the kernel first touches its tensors, piece by
+piece (`timing.pieces`), and taken back when the last instruction that touches one is over; whoever
+is next learns that by a semaphore, but in kernels of Beta 1. In SBUF, the tensors of each line of
+the kernel have room of their own if that fits (`compiled.rotation`).
+Invariant: that can't deadlock
 where the kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`),
 because whatever comes earlier in that order has its room already. Where nothing else can go on all
 the same, the next one of each core gets room that isn't there.
@@ -16,13 +18,15 @@ reserved throughout; their conflicts are edges of the order graph.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.compiled.rotation import Stay, rooms
 from nki_dist.timing.order import OrderGraph
+from nki_dist.timing.pieces import Pieces, pieces
 
 
 def capacities(storages: Sequence[Storage], arch: Arch) -> dict[MemoryRegion, int]:
@@ -56,29 +60,6 @@ def room_of(s: Storage, arch: Arch) -> int:
     )
 
 
-def touched(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[tuple[int, ...]]:
-    """By position, the storages among `of` that an instruction touches; none if it is dropped."""
-    if not of:
-        return [()] * len(graph)
-    found: list[tuple[int, ...]] = []
-    known: dict[int, tuple[int, ...]] = {}
-    same, dropped, tensors = plan.same, plan.dropped, graph.tensors
-    for at, i in enumerate(graph.executed):
-        if at in dropped:
-            found.append(())
-            continue
-        numbers = known.get(i.ordinal)
-        if numbers is None:
-            r, w = tensors[i.ordinal]
-            here = [a.storage.number for a in (*r, *w)]
-            if same:
-                here = [same.get(n, n) for n in here]
-            here = [n for n in here if n in of]
-            numbers = known[i.ordinal] = tuple(sorted({*here}) if len(here) > 1 else here)
-        found.append(numbers)
-    return found
-
-
 class Room:
     """Bytes that some stays on chip share: what is free, and those that have none yet, in order."""
 
@@ -88,11 +69,12 @@ class Room:
 
 
 class Rooms:
-    """SBUF and PSUM of one core. A tensor that is spilled counts anew after every reload.
+    """SBUF and PSUM of one core. A piece that is spilled counts anew after every reload.
 
     Attributes:
         waiting: by number of a stay on chip, the positions that can't begin before it has room.
         reload: bytes that come back from HBM when it has room.
+        opens: the position in the order written after which it has room, -1 from the beginning.
         until, last: end of the last access so far, and whose that is.
         stays: by position, the stays that it is part of; empty if there is room for everything.
     """
@@ -100,6 +82,7 @@ class Rooms:
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         self.waiting: list[list[int]] = []
         self.reload: list[int] = []
+        self.opens: list[int] = []
         self.until: list[float] = []
         self.last: list[int] = []
         self.stays: list[tuple[int, ...]] = []
@@ -123,44 +106,38 @@ class Rooms:
                 size.update(needed)
         if not size:
             return
-        known = plan.touched if [*capacity] == [MemoryRegion.sbuf] else None
-        by_position = touched(graph, plan, size) if known is None else known
-        stays = self._find_stays(graph, plan, size, by_position)
+        stays = self._find_stays(plan, size, pieces(graph, plan, size))
         self._size = [stay.size for stay in stays]
+        self.opens = [-1] * len(stays)
         self._room = [Room(0)] * len(stays)  # until they are opened
         for region, n in capacity.items():
             numbers = [k for k, stay in enumerate(stays) if stay.storage.region is region]
-            turns = region is MemoryRegion.sbuf
+            turns = region is MemoryRegion.sbuf and bool(numbers)
             for room, sharing in rooms(stays, numbers, n) if turns else [(n, numbers)]:
-                self._open(room, sharing)
+                self._open(room, sharing, stays)
 
-    def _find_stays(
-        self,
-        graph: OrderGraph,
-        plan: Plan,
-        size: Mapping[int, int],
-        by_position: Sequence[Sequence[int]],
-    ) -> list[Stay]:
-        """When each tensor is on chip, and who waits for it to be; fills `stays`, `waiting`.
+    def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> list[Stay]:
+        """When each piece is on chip, and who waits for it to be; fills `stays`, `waiting`.
 
         Args:
-            by_position: those of `size` that are touched.
+            size: of the tensors, by number.
         """
-        storages, executed, tensors = graph.program.storages, graph.executed, graph.tensors
+        sizes = [what.part(n, size[s.number]) for n, s in enumerate(what.storages)]
         found: list[Stay] = []
-        stay: dict[int, int] = {}
-        for at, numbers in enumerate(by_position):
+        stay = [-1] * len(sizes)  # by piece
+        for at, numbers in enumerate(what.touched):
             if not numbers:
                 self.stays.append(())
                 continue
             part = []
             for n in numbers:
-                renewed = bool(plan.renewed) and (n, at) in plan.renewed
-                if renewed or n not in stay:
+                storage, span = what.storages[n], what.spans[n]
+                renewed = bool(plan.renewed) and (storage.number, span[0], at) in plan.renewed
+                if renewed or stay[n] < 0:
                     stay[n] = len(found)
-                    found.append(Stay(storages[n], size[n], at, at))
+                    found.append(Stay(storage, span, sizes[n], at, at))
                     self._left.append(0)
-                    self.reload.append(storages[n].nbytes if renewed else 0)
+                    self.reload.append(what.part(n, storage.nbytes) if renewed else 0)
                     self.until.append(-1.0)
                     self.last.append(-1)
                     self.waiting.append([at] if renewed else [])
@@ -169,19 +146,25 @@ class Rooms:
                 self._left[number] += 1
                 part.append(number)
             self.stays.append(tuple(part))
-            for a in tensors[executed[at].ordinal][1]:
-                number = stay.get(a.storage.number, -1)
-                if number >= 0:
-                    waiting = self.waiting[number]
-                    if not waiting or waiting[-1] != at:
-                        waiting.append(at)
+            for n in what.written[at]:
+                waiting = self.waiting[stay[n]]
+                if not waiting or waiting[-1] != at:
+                    waiting.append(at)
         return found
 
-    def _open(self, capacity: int, sharing: Sequence[int]) -> None:
+    def _open(self, capacity: int, sharing: Sequence[int], stays: Sequence[Stay]) -> None:
         room = Room(capacity)
         room.line.extend(sharing)
+        free, opens = capacity, -1
+        there: list[tuple[int, int]] = []  # last use and size of those that have room
         for number in sharing:
-            self._room[number] = room
+            stay = stays[number]
+            while free < stay.size and there:
+                last, size = heappop(there)
+                opens, free = max(opens, min(last, stay.first - 1)), free + size
+            free -= stay.size
+            heappush(there, (stay.last, stay.size))
+            self._room[number], self.opens[number] = room, opens
         self._rooms.append(room)
         self._freed.append(room)
 

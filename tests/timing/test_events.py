@@ -40,7 +40,8 @@ def test_what_is_spilled_leaves_when_its_last_value_is_there(monkeypatch):
 
     def watched(core, size, time, stack, back=False):
         end = spill(core, size, time, stack, back)
-        swapped.append((back, time, end))
+        if size > 1 << 20:  # the tile, but for the columns that are a piece of their own
+            swapped.append((back, time, end))
         return end
 
     spill = CoreReplay.spill

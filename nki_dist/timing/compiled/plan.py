@@ -17,7 +17,7 @@ class Change:
         location: `file:line`.
         what: "zeroing dropped", "repetition dropped", "copy dropped", "broadcast by a product",
             "tiles merged", "tiles split", "spilled" or "reloaded".
-        count: how many instructions; of spills, how many tensors.
+        count: how many instructions; of spills, how many pieces of tensors.
         bytes: that move for it, or that needn't move.
     """
 
@@ -33,7 +33,8 @@ class Plan:
 
     Attributes:
         reorders: queues take what is ready; otherwise in the order written.
-        look_ahead: how many instructions an engine may issue out of turn, 0 for any number.
+        look_ahead: how many instructions an engine may issue out of turn, 0 for any number; Tensor
+            always has any, as the banks of PSUM are few.
         dropped: positions that take no time and no queue.
         after: positions that a dropped one waits for besides, as its result is theirs.
         same: storages whose contents are those of another, and take no room.
@@ -41,11 +42,9 @@ class Plan:
         products: by ordinal, what Tensor's products in place of transfers cost; also in `recast`.
         in_psum: storages in SBUF that the compiler has in PSUM.
         saves: by position, bytes moved to HBM after it.
-        renewed: (storage, position) of the first access after a reload.
+        renewed: (storage, first byte of its piece, position) of the first access after a reload.
         starts: by ordinal, how often an instruction begins, if not once: merged with others of its
             line, or split.
-        touched: by position, the tensors nobody placed in SBUF that it touches, where not all fit
-            (None: they do).
         notes: (location number, what) -> count and bytes.
     """
 
@@ -58,10 +57,14 @@ class Plan:
     products: dict[int, Cost] = field(default_factory=dict)
     in_psum: set[int] = field(default_factory=set)
     saves: Counter[int] = field(default_factory=Counter)
-    renewed: set[tuple[int, int]] = field(default_factory=set)
+    renewed: set[tuple[int, int, int]] = field(default_factory=set)
     starts: dict[int, float] = field(default_factory=dict)
-    touched: list[tuple[int, ...]] | None = None
     notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+
+    @property
+    def close(self) -> bool:
+        """Whether the compiler keeps close to the kernel's lines, as it does after Beta 1."""
+        return self.look_ahead > 0
 
     def note(self, location: int, what: str, size: int = 0) -> None:
         """A pass changed something at a location of the program."""

@@ -4,7 +4,8 @@ A line makes a tensor in every round of its loop. A compiler gives addresses bef
 so these tensors take turns at a number of buffers, and a round begins when the one that had its
 buffer is over. Every line has as many as are in use at once in the order written; what is left of
 SBUF goes round the lines, cheapest first, a round's worth each, for as long as it lasts. So two
-tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is.
+tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is. Tensors that are
+written piece by piece take turns piece by piece.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
 comes first has room first (`timing.room`).
@@ -19,19 +20,22 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from nki_dist.program import Storage
+from nki_dist.timing.pieces import Span
 
 
 @dataclass
 class Stay:
-    """A tensor on chip, from its first to its last use or until it is spilled.
+    """A piece of a tensor on chip, from its first to its last use or until it is spilled.
 
     Attributes:
         storage: the tensor.
-        size: what it takes there (`room_of`).
+        span: which of its bytes (`timing.pieces`).
+        size: what it takes there.
         first, last: positions of its uses.
     """
 
     storage: Storage
+    span: Span
     size: int
     first: int
     last: int
@@ -86,7 +90,7 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
         while stays[ended].last < stay.first:
             of[ended].alive -= 1
             ended = next(ending)
-        key = (stay.storage.location, stay.storage.called, stay.size)
+        key = (stay.storage.location, stay.storage.called, stay.span, stay.size)
         line = of[number] = found.setdefault(key, _Line(stay.size))
         line.stays.append(number)
         line.alive += 1
