@@ -37,7 +37,7 @@ from nki_dist.timing.timeline import (
 )
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(9)
+_READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD = range(8)
 
 When: TypeAlias = tuple[float, str]  # and why
 Place: TypeAlias = tuple[int, int]  # core and position
@@ -78,7 +78,6 @@ class Events:
             self._on_idle,
             self._on_over,
             self._on_reload,
-            self._on_save,
         )
         heap, cores = self.heap, self.cores
         while True:
@@ -296,16 +295,17 @@ class Events:
             core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
             self._on_arrive(core, later, time)
 
-    def _on_save(self, core: CoreReplay, at: int, time: float) -> None:
-        """What will be spilled has its last value: it goes to HBM."""
-        self._swap(core, core.plan.saves[at], time)
-
     def _swap(self, core: CoreReplay, size: int, time: float, back: bool = False) -> float:
         """Move spilled bytes, from HBM if they come back; returns the end."""
         return core.spill(size, time, self.stacks[core.seat.stack], back)
 
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
-        """The last instruction that touches a tensor is over: its room is free."""
+        """The last access to a piece is over: its room is free, once it is saved if need be."""
+        size, core.rooms.save[stay] = core.rooms.save[stay], 0
+        if size:
+            saved = self._swap(core, size, time) + self.dma_to_use
+            heappush(self.heap, (saved, _OVER, stay, core.number))
+            return
         core.rooms.leave(stay)
         self._give_room(core, time, core.rooms.last[stay])
 
@@ -362,12 +362,10 @@ class Events:
         after = core.reuse_after[at]
         if after:  # its own queue would wait for it anyway
             self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
-        if at in core.plan.saves:
-            heappush(self.heap, (done, _SAVE, at, core.number))
         if core.rooms.stays:
-            for stay in core.rooms.over(at, end):
-                told = self.arch.semaphore_ns if core.plan.close else 0.0
-                when = core.rooms.until[stay] + told
+            for stay in core.rooms.over(at, end, done):
+                told = core.plan.close and not core.rooms.save[stay]
+                when = core.rooms.until[stay] + told * self.arch.semaphore_ns
                 heappush(self.heap, (when, _OVER, stay, core.number))
 
     def _tell(

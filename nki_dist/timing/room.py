@@ -74,6 +74,7 @@ class Rooms:
     Attributes:
         waiting: by number of a stay on chip, the positions that can't begin before it has room.
         reload: bytes that come back from HBM when it has room.
+        save: bytes that go to HBM before its room is free.
         opens: the position in the order written after which it has room, -1 from the beginning.
         until, last: end of the last access so far, and whose that is.
         stays: by position, the stays that it is part of; empty if there is room for everything.
@@ -82,14 +83,17 @@ class Rooms:
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         self.waiting: list[list[int]] = []
         self.reload: list[int] = []
+        self.save: list[int] = []
         self.opens: list[int] = []
         self.until: list[float] = []
         self.last: list[int] = []
         self.stays: list[tuple[int, ...]] = []
         self._left: list[int] = []
+        self._before: list[int] = []  # the stay of what is reloaded, or -1
         self._size: list[int] = []
         self._room: list[Room] = []
         self._rooms: list[Room] = []
+        self._gone: set[int] = set()  # stays
         self._freed: list[Room] = []  # those that may have room for more
         if plan.reorders:
             self._furnish(graph, plan, arch)
@@ -132,11 +136,16 @@ class Rooms:
             part = []
             for n in numbers:
                 storage, span = what.storages[n], what.spans[n]
-                renewed = bool(plan.renewed) and (storage.number, span[0], at) in plan.renewed
+                saved = plan.renewed.get((storage.number, span[0], at), -1) if plan.renewed else -1
+                renewed = saved >= 0
                 if renewed or stay[n] < 0:
+                    if saved > 0 and stay[n] >= 0:
+                        self.save[stay[n]] = saved
+                    self._before.append(stay[n])
                     stay[n] = len(found)
                     found.append(Stay(storage, span, sizes[n], at, at))
                     self._left.append(0)
+                    self.save.append(0)
                     self.reload.append(what.part(n, storage.nbytes) if renewed else 0)
                     self.until.append(-1.0)
                     self.last.append(-1)
@@ -177,14 +186,14 @@ class Rooms:
         """Give room to whoever is next in line; the stays that got it."""
         while self._freed:
             room = self._freed.pop()
-            while room.line and self._size[room.line[0]] <= room.free:
+            while self._next(room) and self._size[room.line[0]] <= room.free:
                 number = room.line.popleft()
                 room.free -= self._size[number]
                 yield number
 
     def force(self) -> int:
         """Give room that isn't there to the first in any line; -1 if nobody waits."""
-        heads = [room for room in self._rooms if room.line]
+        heads = [room for room in self._rooms if self._next(room)]
         if not heads:
             return -1
         room = min(heads, key=lambda r: self.waiting[r.line[0]][:1])
@@ -192,18 +201,29 @@ class Rooms:
         room.free -= self._size[number]
         return number
 
-    def over(self, at: int, end: float) -> list[int]:
-        """An instruction has its end; the stays that are over then, if anybody waits for room."""
+    def _next(self, room: Room) -> bool:
+        """Whether somebody is in line whose bytes, if they come back, have left."""
+        return bool(room.line) and (
+            self._before[room.line[0]] < 0 or self._before[room.line[0]] in self._gone
+        )
+
+    def over(self, at: int, end: float, done: float) -> list[int]:
+        """An instruction has its end, and its result a time (what is saved waits for that).
+
+        Returns the stays that are over then, if anybody waits for room.
+        """
         ended = []
         for number in self.stays[at]:
             self._left[number] -= 1
-            if end >= self.until[number]:
-                self.until[number], self.last[number] = end, at
+            until = done if self.save[number] else end
+            if until >= self.until[number]:
+                self.until[number], self.last[number] = until, at
             if not self._left[number] and self._room[number].line:
                 ended.append(number)
         return ended
 
     def leave(self, number: int) -> None:
         room = self._room[number]
+        self._gone.add(number)
         room.free += self._size[number]
         self._freed.append(room)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from nki_dist.isa.spec import Cost
@@ -41,8 +40,8 @@ class Plan:
         recast: by ordinal, instructions that another engine executes than the kernel's.
         products: by ordinal, what Tensor's products in place of transfers cost; also in `recast`.
         in_psum: storages in SBUF that the compiler has in PSUM.
-        saves: by position, bytes moved to HBM after it.
-        renewed: (storage, first byte of its piece, position) of the first access after a reload.
+        renewed: (storage, first byte of its piece, position) of the first access after a reload ->
+            bytes that went to HBM after the access before.
         starts: by ordinal, how often an instruction begins, if not once: merged with others of its
             line, or split.
         notes: (location number, what) -> count and bytes.
@@ -56,8 +55,7 @@ class Plan:
     recast: dict[int, Instruction] = field(default_factory=dict)
     products: dict[int, Cost] = field(default_factory=dict)
     in_psum: set[int] = field(default_factory=set)
-    saves: Counter[int] = field(default_factory=Counter)
-    renewed: set[tuple[int, int, int]] = field(default_factory=set)
+    renewed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     starts: dict[int, float] = field(default_factory=dict)
     notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
 

@@ -45,7 +45,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     turn = dict.fromkeys(uses, 0)  # how many uses are over
     there: dict[int, int] = {}  # piece -> its last use so far
     farthest: list[tuple[int, int]] = []  # (-next use, piece)
-    gone: set[int] = set()
+    gone: dict[int, int] = {}  # piece -> bytes saved
     loaded = _loaded(graph, needed)
     saved = {n for n, s in enumerate(what.storages) if s.number in loaded}  # HBM has what they hold
     used = 0
@@ -57,8 +57,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
             if n not in there:
                 used += size[n]
                 if n in gone:
-                    gone.discard(n)
-                    plan.renewed.add((what.storages[n].number, what.spans[n][0], at))
+                    plan.renewed[what.storages[n].number, what.spans[n][0], at] = gone.pop(n)
                     plan.note(graph.executed[at].location, "reloaded", nbytes[n])
             there[n] = at
             if n in written and at != uses[n][0]:
@@ -75,10 +74,9 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
             victim = heappop(farthest)[1]
             last = there.pop(victim)
             used -= size[victim]
-            gone.add(victim)
-            if victim not in saved:
+            gone[victim] = 0 if victim in saved else nbytes[victim]
+            if gone[victim]:
                 saved.add(victim)
-                plan.saves[last] += nbytes[victim]
                 plan.note(graph.executed[last].location, "spilled", nbytes[victim])
         for n in numbers:
             turn[n] += 1
