@@ -3,7 +3,8 @@
 In the order written, whenever a piece has no room, the one whose next use lies farthest ahead
 leaves (Belady's rule, which moves least for pieces of one size). It is saved after its last use
 and loaded before the next one; what was loaded from an input needn't be saved. Only what the kernel
-didn't place can leave.
+didn't place can leave. So much more leaves as DMA moves while a save and a load wait to begin:
+otherwise everybody who needs room would wait for both.
 
 Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 """
@@ -48,6 +49,8 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     gone: dict[int, int] = {}  # piece -> bytes saved
     loaded = _loaded(graph, needed)
     saved = {n for n, s in enumerate(what.storages) if s.number in loaded}  # HBM has what they hold
+    waiting = 2 * arch.dma_semaphore_ns * arch.dma_engines * arch.dma_engine_gbps  # bytes
+    most -= int(waiting / arch.partition_quadrant)
     used = 0
     for at, numbers in enumerate(by_position):
         if not numbers:
