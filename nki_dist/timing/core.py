@@ -10,10 +10,9 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappop
 from math import inf
-from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
@@ -25,16 +24,15 @@ from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
-from nki_dist.timing.turns import Turn, turns
+from nki_dist.timing.turns import turns
 
 
 class Queue:
     """An engine's queue, or one of DMA.
 
     Attributes:
-        order: positions of its instructions, in program order, or as they take turns; those before
-            `next` are issued.
-        turns: each has its turn, and is in `ready` and `line` by that.
+        order: turns of its instructions; those before `next` are issued.
+        ahead: how many it may issue out of turn.
         ready: those that wait for nothing but the queue.
         free: when it can issue again; infinite while it waits for other cores.
         poked: an event will make it issue.
@@ -44,6 +42,7 @@ class Queue:
     """
 
     __slots__ = (
+        "ahead",
         "done",
         "free",
         "last",
@@ -53,14 +52,13 @@ class Queue:
         "order",
         "poked",
         "ready",
-        "turns",
     )
 
     def __init__(self) -> None:
         self.order: list[int] = []
         self.next = 0
-        self.turns = False
-        self.ready: list[Any] = []  # heap of positions, or of turns
+        self.ahead = 0
+        self.ready: list[int] = []  # heap of turns
         self.done: set[int] = set()  # of `order` beyond `next`
         self.free = 0.0
         self.poked = False
@@ -79,6 +77,7 @@ class CoreReplay:
         line, scatter_line: transfers that could move their data, but for the DMA engines; of large
             packets, and of small ones.
         wake: when an event looks at `line` again.
+        turn, by_turn: of a position, its turn to be taken if ready, and the other way round.
         freed: nobody looked at `scatter_line` since a transfer of small packets was over.
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
@@ -126,7 +125,6 @@ class CoreReplay:
         names: dict[str, int] = {}
         turn = 0
         self.queues: list[Queue] = []
-        self.turn: dict[int, Turn] = {}
         several = self.plan.reorders
         rings = self.arch.dma_queues_per_engine
         for at, i in enumerate(self.graph.executed):
@@ -149,11 +147,17 @@ class CoreReplay:
             self.timeline.queue[at] = number
             self.queues[number].order.append(at)
         self.timeline.queues = list(names)
-        if "dma" in names and self.plan.close:
-            q = self.queues[names["dma"]]
-            self.turn = turns(self.graph, self.plan, self.rooms, self.data_after, q.order)
-            q.order.sort(key=self.turn.__getitem__)
-            q.turns = True
+        self.turn: Sequence[int] = range(len(self.graph))
+        self.by_turn: Sequence[int] = self.turn
+        for name, q in zip(names, self.queues, strict=True):
+            close = self.plan.close and name != "tensor"
+            q.ahead = several * (self.plan.look_ahead if close else len(self.graph))
+            if name == "dma" and close:
+                q.ahead = 0
+                self.by_turn = turns(self.graph, self.plan, self.rooms, self.data_after, q.order)
+                self.turn = sorted(self.turn, key=self.by_turn.__getitem__)
+        for q in self.queues:
+            q.order = sorted(self.turn[at] for at in q.order)
 
     def _turn_edges(self) -> None:
         graph = self.graph
@@ -184,19 +188,19 @@ class CoreReplay:
         while done and order[q.next] in done:
             done.remove(order[q.next])
             q.next += 1
-        at: int = q.ready[0][-1] if q.turns else q.ready[0]
-        first = order[q.next]
-        if at == first:
+        turn, first = q.ready[0], order[q.next]
+        at = self.by_turn[turn]
+        if turn == first:
             q.next += 1
             heappop(q.ready)
             return at
-        if q.turns or not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+        rounds = self.graph.rounds
+        if not q.ahead or rounds[at] != rounds[self.by_turn[first]]:
             return -1
-        ahead = 0 if self.graph.executed[at].engine == "tensor" else self.plan.look_ahead
-        if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
+        if turn > order[min(q.next + q.ahead, len(order) - 1)]:
             return -1
         heappop(q.ready)
-        done.add(at)
+        done.add(turn)
         return at
 
     def compute(self, at: int, start: float) -> None:
@@ -235,10 +239,6 @@ class CoreReplay:
             self._locks[name] = (self.timeline.end[at], at)
 
     # ---- DMA ------------------------------------------------------------------------------------
-
-    def in_line(self, at: int) -> Turn:
-        """The turn of a transfer among all of the core."""
-        return self.turn.get(at) or (at, at, at)
 
     def move(self, at: int, time: float, stack: HbmBandwidth) -> None:
         """Run the data phase of a transfer."""
@@ -284,11 +284,11 @@ class CoreReplay:
     def left(self) -> list[int]:
         """Positions that aren't over: none at the end, unless they wait for messages."""
         found = {at for at, n in enumerate(self.waits) if n}
-        found.update(
-            turn[-1] for line in (self.line, self.scatter_line) for turn in line.everyone()
-        )
+        waiting = self.line.everyone() + self.scatter_line.everyone()
         for q in self.queues:
-            found.update([turn[-1] for turn in q.ready] if q.turns else q.ready, q.line)
+            waiting += q.ready
+            found.update(q.line)
+        found.update(self.by_turn[turn] for turn in waiting)
         return sorted(found)
 
     def finish(self) -> CoreTimeline:

@@ -125,7 +125,7 @@ class Events:
     def _on_ready(self, core: CoreReplay, at: int, time: float) -> None:
         number = core.timeline.queue[at]
         q = core.queues[number]
-        heappush(q.ready, core.turn[at] if q.turns else at)
+        heappush(q.ready, core.turn[at])
         if q.poked or q.free == inf:
             return
         if q.free > time or (self.heap and self.heap[0][0] <= time):
@@ -193,25 +193,25 @@ class Events:
         if t.packets:
             line = core.scatter_line
             if core.freed:  # others may begin, too
-                line.join(core.in_line(at))
+                line.join(core.turn[at])
                 self._scatter(core, time)
-            elif line.reaches(core.in_line(at)) and core.engines.scatters(t):
+            elif line.reaches(core.turn[at]) and core.engines.scatters(t):
                 self._begin(core, at, time)
             else:
-                line.join(core.in_line(at))
+                line.join(core.turn[at])
             return
         if core.wake <= time:  # others may go, too
-            core.line.join(core.in_line(at))
+            core.line.join(core.turn[at])
             self._move(core, time)
-        elif core.line.reaches(core.in_line(at)):
+        elif core.line.reaches(core.turn[at]):
             when = core.engines.takes_at(t)
             if when <= time:
                 self._go(core, at, time)
             else:
-                core.line.join(core.in_line(at))
+                core.line.join(core.turn[at])
                 self._wake(core, when)
         else:
-            core.line.join(core.in_line(at))
+            core.line.join(core.turn[at])
 
     def _scatter(self, core: CoreReplay, time: float) -> None:
         """Transfers of small packets begin; engines move one at a time."""
@@ -219,7 +219,7 @@ class Events:
         line, n = core.scatter_line, 0
         refused = None
         while n < len(line.head):
-            at = line.head[n][-1]
+            at = core.by_turn[line.head[n]]
             t = core.by_position[at].transfer
             assert t is not None
             if t is refused or not core.engines.scatters(t):  # engines only get busier here
@@ -251,7 +251,7 @@ class Events:
         line, n, soon = core.line, 0, inf
         refused = None
         while n < len(line.head):
-            at = line.head[n][-1]
+            at = core.by_turn[line.head[n]]
             t = core.by_position[at].transfer
             assert t is not None
             if t is refused:  # engines only get busier here

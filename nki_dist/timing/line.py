@@ -6,8 +6,6 @@ from bisect import insort
 from heapq import heappop, heappush
 from typing import Final
 
-from nki_dist.timing.turns import Turn
-
 LOOK: Final = 16  # transfers in line that are asked whether they can go
 
 
@@ -23,20 +21,20 @@ class Line:
     __slots__ = ("_rest", "head")
 
     def __init__(self) -> None:
-        self.head: list[Turn] = []
-        self._rest: list[Turn] = []  # a heap
+        self.head: list[int] = []
+        self._rest: list[int] = []  # a heap
 
-    def reaches(self, turn: Turn) -> bool:
+    def reaches(self, at: int) -> bool:
         """Whether a newcomer may go at once."""
-        return len(self.head) < LOOK or turn < self.head[-1]
+        return len(self.head) < LOOK or at < self.head[-1]
 
-    def join(self, turn: Turn) -> None:
-        if not self.reaches(turn):
-            heappush(self._rest, turn)
+    def join(self, at: int) -> None:
+        if not self.reaches(at):
+            heappush(self._rest, at)
             return
         if len(self.head) == LOOK:
             heappush(self._rest, self.head.pop())
-        insort(self.head, turn)
+        insort(self.head, at)
 
     def leave(self, n: int) -> None:
         """The one at place `n` of the head goes; the next comes up."""
@@ -44,5 +42,5 @@ class Line:
         if self._rest:
             self.head.append(heappop(self._rest))
 
-    def everyone(self) -> list[Turn]:
+    def everyone(self) -> list[int]:
         return self.head + self._rest

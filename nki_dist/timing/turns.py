@@ -12,20 +12,16 @@ kernels of nki-library; a matmul in 78 block sizes (docs/accuracy.md, block size
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 
-# Where it can begin, where it is needed, and its own position: unique, in the order of the queue.
-Turn: TypeAlias = tuple[int, int, int]
-
 
 def turns(
     graph: OrderGraph, plan: Plan, rooms: Rooms, users: Sequence[Sequence[int]], of: Sequence[int]
-) -> dict[int, Turn]:
-    """By position, the turns of transfers.
+) -> list[int]:
+    """All positions in the order of their turns: that of the kernel, but for transfers.
 
     Invariant: every transfer comes after those that it, or anything it waits for, depends on. Its
     place is behind all it waits for in the order written, and whatever these wait for lies further
@@ -39,7 +35,8 @@ def turns(
     for stay, positions in enumerate(rooms.waiting):
         for at in positions:
             opens[at] = max(opens.get(at, -1), rooms.opens[stay])
-    found: dict[int, Turn] = {}
+    # where it can begin, where it is needed, and its own position
+    found = {at: (at, at, at) for at in range(len(graph))}
     first, now = -1, None
     for at in of:
         if graph.rounds[at] != now:  # rounds of a loop don't overlap in a queue
@@ -51,4 +48,4 @@ def turns(
         if all(a.region.is_hbm for a in reads) and all(a.region.on_chip for a in writes):
             need = min(users[at], default=at)
         found[at] = begins, need, at
-    return found
+    return sorted(found, key=found.__getitem__)
