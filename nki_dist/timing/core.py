@@ -11,6 +11,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heappop
 from math import inf
 
@@ -27,6 +28,7 @@ from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 from nki_dist.timing.turns import turns
 
 
+@dataclass(slots=True)
 class Queue:
     """An engine's queue, or one of DMA.
 
@@ -41,30 +43,16 @@ class Queue:
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = (
-        "ahead",
-        "done",
-        "free",
-        "last",
-        "line",
-        "moving",
-        "next",
-        "order",
-        "poked",
-        "ready",
-    )
-
-    def __init__(self) -> None:
-        self.order: list[int] = []
-        self.next = 0
-        self.ahead = 0
-        self.ready: list[int] = []  # heap of turns
-        self.done: set[int] = set()  # of `order` beyond `next`
-        self.free = 0.0
-        self.poked = False
-        self.last = -1
-        self.line: list[int] = []  # heap of positions
-        self.moving = False
+    order: list[int] = field(default_factory=list)
+    next: int = 0
+    ahead: int = 0
+    ready: list[int] = field(default_factory=list)  # heap of turns
+    done: set[int] = field(default_factory=set)  # of `order` beyond `next`
+    free: float = 0.0
+    poked: bool = False
+    last: int = -1
+    line: list[int] = field(default_factory=list)  # heap of positions
+    moving: bool = False
 
 
 class CoreReplay:
