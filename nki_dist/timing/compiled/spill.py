@@ -4,7 +4,8 @@ In the order written, whenever a piece has no room, the one whose next use lies 
 leaves (Belady's rule, which moves least for pieces of one size). It is saved after its last use
 and loaded before the next one; what was loaded from an input needn't be saved. Only what the kernel
 didn't place can leave. So much more leaves as DMA moves while a save and a load wait to begin:
-otherwise everybody who needs room would wait for both.
+otherwise everybody who needs room would wait for both. Not so in kernels of Beta 1: one that spills
+(matmul_v2_b16 in bench/data) takes the time of such waits.
 
 Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 """
@@ -50,7 +51,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     loaded = _loaded(graph, needed)
     saved = {n for n, s in enumerate(what.storages) if s.number in loaded}  # HBM has what they hold
     waiting = 2 * arch.dma_semaphore_ns * arch.dma_engines * arch.dma_engine_gbps  # bytes
-    most -= int(waiting / arch.partition_quadrant)
+    most -= int(waiting / arch.partition_quadrant) if plan.close else 0
     used = 0
     for at, numbers in enumerate(by_position):
         if not numbers:
