@@ -92,8 +92,9 @@ class CoreReplay:
         self._turn_edges()
         self.rooms = Rooms(graph, plan, arch)
         self._enqueue()
-        for at in self.rooms.waiters():
-            self.waits[at] += 1
+        for stay in self.rooms.stays:
+            for at in stay.waiting:
+                self.waits[at] += 1
         self._clock = TensorClock(arch)
         self._array = Array()
         transfers = {id(f.transfer): f.transfer for f in fixed.values() if f.transfer}

@@ -301,13 +301,14 @@ class Events:
 
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last access to a piece is over: its room is free, once it is saved if need be."""
-        size, core.rooms.save[stay] = core.rooms.save[stay], 0
-        if size:
-            saved = self._swap(core, size, time) + self.dma_to_use
+        of = core.rooms.stays[stay]
+        if of.save:
+            saved = self._swap(core, of.save, time) + self.dma_to_use
+            of.save = 0
             heappush(self.heap, (saved, _OVER, stay, core.number))
             return
         core.rooms.leave(stay)
-        self._give_room(core, time, core.rooms.last[stay])
+        self._give_room(core, time, of.by)
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
         for stay in core.rooms.given():
@@ -315,7 +316,7 @@ class Events:
 
     def _furnish(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
         """There is room; what was spilled comes back first."""
-        if not core.rooms.reload[stay]:
+        if not core.rooms.stays[stay].reload:
             self._settle(core, stay, time, cause)
             return
         self.returning[core.number, stay] = cause
@@ -323,12 +324,12 @@ class Events:
         heappush(self.heap, (begin, _RELOAD, stay, core.number))
 
     def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
-        end = self._swap(core, core.rooms.reload[stay], time, back=True)
+        end = self._swap(core, core.rooms.stays[stay].reload, time, back=True)
         self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
 
     def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
         """A tensor is where it belongs on chip."""
-        for at in core.rooms.waiting[stay]:
+        for at in core.rooms.stays[stay].waiting:
             self._arrive(core, at, time, MEMORY, cause)
 
     def _check_all_done(self) -> None:
@@ -363,10 +364,11 @@ class Events:
         if after:  # its own queue would wait for it anyway
             self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
         if core.rooms.stays:
-            for stay in core.rooms.over(at, end, done):
-                told = core.plan.close and not core.rooms.save[stay]
-                when = core.rooms.until[stay] + told * self.arch.semaphore_ns
-                heappush(self.heap, (when, _OVER, stay, core.number))
+            for number in core.rooms.over(at, end, done):
+                stay = core.rooms.stays[number]
+                told = core.plan.close and not stay.save
+                when = stay.until + told * self.arch.semaphore_ns
+                heappush(self.heap, (when, _OVER, number, core.number))
 
     def _tell(
         self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place

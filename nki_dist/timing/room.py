@@ -72,28 +72,15 @@ class Rooms:
     """SBUF and PSUM of one core. A piece that is spilled counts anew after every reload.
 
     Attributes:
-        waiting: by number of a stay on chip, the positions that can't begin before it has room.
-        reload: bytes that come back from HBM when it has room.
-        save: bytes that go to HBM before its room is free.
-        opens: the position in the order written after which it has room, -1 from the beginning.
-        until, last: end of the last access so far, and whose that is.
-        stays: by position, the stays that it is part of; empty if there is room for everything.
+        stays: of pieces that anybody waits for room of, by number.
+        parts: by position, the stays that it is part of; empty if there is room for everything.
     """
 
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
-        self.waiting: list[list[int]] = []
-        self.reload: list[int] = []
-        self.save: list[int] = []
-        self.opens: list[int] = []
-        self.until: list[float] = []
-        self.last: list[int] = []
-        self.stays: list[tuple[int, ...]] = []
-        self._left: list[int] = []
-        self._before: list[int] = []  # the stay of what is reloaded, or -1
-        self._size: list[int] = []
-        self._room: list[Room] = []
+        self.stays: list[Stay] = []
+        self.parts: list[tuple[int, ...]] = []
+        self._room: list[Room] = []  # by number of a stay
         self._rooms: list[Room] = []
-        self._gone: set[int] = set()  # stays
         self._freed: list[Room] = []  # those that may have room for more
         if plan.reorders:
             self._furnish(graph, plan, arch)
@@ -110,102 +97,87 @@ class Rooms:
                 size.update(needed)
         if not size:
             return
-        stays = self._find_stays(plan, size, pieces(graph, plan, size))
-        self._size = [stay.size for stay in stays]
-        self.opens = [-1] * len(stays)
-        self._room = [Room(0)] * len(stays)  # until they are opened
+        self._find_stays(plan, size, pieces(graph, plan, size))
+        self._room = [Room(0)] * len(self.stays)  # until they are opened
         for region, n in capacity.items():
-            numbers = [k for k, stay in enumerate(stays) if stay.storage.region is region]
+            numbers = [k for k, stay in enumerate(self.stays) if stay.storage.region is region]
             turns = region is MemoryRegion.sbuf and bool(numbers)
-            for room, sharing in rooms(stays, numbers, n) if turns else [(n, numbers)]:
-                self._open(room, sharing, stays)
+            for room, sharing in rooms(self.stays, numbers, n) if turns else [(n, numbers)]:
+                self._open(room, sharing)
 
-    def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> list[Stay]:
-        """When each piece is on chip, and who waits for it to be; fills `stays`, `waiting`.
+    def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> None:
+        """When each piece is on chip, and who waits for it to be.
 
         Args:
             size: of the tensors, by number.
         """
         sizes = [what.part(n, size[s.number]) for n, s in enumerate(what.storages)]
-        found: list[Stay] = []
-        stay = [-1] * len(sizes)  # by piece
-        for at, numbers in enumerate(what.touched):
-            if not numbers:
-                self.stays.append(())
-                continue
-            part = []
-            for n in numbers:
+        now = [-1] * len(sizes)  # by piece, the number of its stay
+        for at, touched in enumerate(what.touched):
+            for n in touched:
                 storage, span = what.storages[n], what.spans[n]
-                saved = plan.renewed.get((storage.number, span[0], at), -1) if plan.renewed else -1
-                renewed = saved >= 0
-                if renewed or stay[n] < 0:
-                    if saved > 0 and stay[n] >= 0:
-                        self.save[stay[n]] = saved
-                    self._before.append(stay[n])
-                    stay[n] = len(found)
-                    found.append(Stay(storage, span, sizes[n], at, at))
-                    self._left.append(0)
-                    self.save.append(0)
-                    self.reload.append(what.part(n, storage.nbytes) if renewed else 0)
-                    self.until.append(-1.0)
-                    self.last.append(-1)
-                    self.waiting.append([at] if renewed else [])
-                number = stay[n]
-                found[number].last = at
-                self._left[number] += 1
-                part.append(number)
-            self.stays.append(tuple(part))
+                saved = plan.renewed.get((storage.number, span[0], at)) if plan.renewed else None
+                if saved is not None or now[n] < 0:
+                    stay = Stay(storage, span, sizes[n], at, at)
+                    if saved is not None:
+                        stay.reload = what.part(n, storage.nbytes)
+                        stay.waiting.append(at)
+                    if now[n] >= 0:
+                        stay.before = self.stays[now[n]]
+                        stay.before.save = saved or 0
+                    now[n] = len(self.stays)
+                    self.stays.append(stay)
+                stay = self.stays[now[n]]
+                stay.last = at
+                stay.uses += 1
+            self.parts.append(tuple(now[n] for n in touched))
             for n in what.written[at]:
-                waiting = self.waiting[stay[n]]
+                waiting = self.stays[now[n]].waiting
                 if not waiting or waiting[-1] != at:
                     waiting.append(at)
-        return found
 
-    def _open(self, capacity: int, sharing: Sequence[int], stays: Sequence[Stay]) -> None:
+    def _open(self, capacity: int, sharing: Sequence[int]) -> None:
         room = Room(capacity)
         room.line.extend(sharing)
         free, opens = capacity, -1
         there: list[tuple[int, int]] = []  # last use and size of those that have room
         for number in sharing:
-            stay = stays[number]
+            stay = self.stays[number]
             while free < stay.size and there:
                 last, size = heappop(there)
                 opens, free = max(opens, min(last, stay.first - 1)), free + size
             free -= stay.size
             heappush(there, (stay.last, stay.size))
-            self._room[number], self.opens[number] = room, opens
+            self._room[number], stay.opens = room, opens
         self._rooms.append(room)
         self._freed.append(room)
-
-    def waiters(self) -> Iterator[int]:
-        """Positions that wait for room, once for each stay."""
-        for positions in self.waiting:
-            yield from positions
 
     def given(self) -> Iterator[int]:
         """Give room to whoever is next in line; the stays that got it."""
         while self._freed:
             room = self._freed.pop()
-            while self._next(room) and self._size[room.line[0]] <= room.free:
-                number = room.line.popleft()
-                room.free -= self._size[number]
-                yield number
+            while (stay := self._next(room)) and stay.size <= room.free:
+                room.free -= stay.size
+                yield room.line.popleft()
 
     def force(self) -> int:
         """Give room that isn't there to the first in any line; -1 if nobody waits."""
-        heads = [room for room in self._rooms if self._next(room)]
+        heads = [
+            (stay.waiting[:1], n)
+            for n, room in enumerate(self._rooms)
+            if (stay := self._next(room))
+        ]
         if not heads:
             return -1
-        room = min(heads, key=lambda r: self.waiting[r.line[0]][:1])
+        room = self._rooms[min(heads)[1]]
         number = room.line.popleft()
-        room.free -= self._size[number]
+        room.free -= self.stays[number].size
         return number
 
-    def _next(self, room: Room) -> bool:
-        """Whether somebody is in line whose bytes, if they come back, have left."""
-        return bool(room.line) and (
-            self._before[room.line[0]] < 0 or self._before[room.line[0]] in self._gone
-        )
+    def _next(self, room: Room) -> Stay | None:
+        """The first in line, unless what comes back for it hasn't left."""
+        stay = self.stays[room.line[0]] if room.line else None
+        return None if stay and stay.before and not stay.before.gone else stay
 
     def over(self, at: int, end: float, done: float) -> list[int]:
         """An instruction has its end, and its result a time (what is saved waits for that).
@@ -213,17 +185,18 @@ class Rooms:
         Returns the stays that are over then, if anybody waits for room.
         """
         ended = []
-        for number in self.stays[at]:
-            self._left[number] -= 1
-            until = done if self.save[number] else end
-            if until >= self.until[number]:
-                self.until[number], self.last[number] = until, at
-            if not self._left[number] and self._room[number].line:
+        for number in self.parts[at]:
+            stay = self.stays[number]
+            stay.uses -= 1
+            until = done if stay.save else end
+            if until >= stay.until:
+                stay.until, stay.by = until, at
+            if not stay.uses and self._room[number].line:
                 ended.append(number)
         return ended
 
     def leave(self, number: int) -> None:
         room = self._room[number]
-        self._gone.add(number)
-        room.free += self._size[number]
+        room.free += self.stays[number].size
+        self.stays[number].gone = True
         self._freed.append(room)

@@ -32,9 +32,9 @@ def turns(
         of: positions of the transfers, in program order.
     """
     opens: dict[int, int] = {}
-    for stay, positions in enumerate(rooms.waiting):
-        for at in positions:
-            opens[at] = max(opens.get(at, -1), rooms.opens[stay])
+    for stay in rooms.stays:
+        for at in stay.waiting:
+            opens[at] = max(opens.get(at, -1), stay.opens)
     # where it can begin, where it is needed, and its own position
     found = {at: (at, at, at) for at in range(len(graph))}
     first, now = -1, None

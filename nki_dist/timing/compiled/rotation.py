@@ -23,7 +23,7 @@ from nki_dist.program import Storage
 from nki_dist.timing.pieces import Span
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Stay:
     """A piece of a tensor on chip, from its first to its last use or until it is spilled.
 
@@ -32,6 +32,13 @@ class Stay:
         span: which of its bytes (`timing.pieces`).
         size: what it takes there.
         first, last: positions of its uses.
+        uses: how many of them aren't over.
+        waiting: the positions that can't begin before it has room.
+        opens: the position in the order written after which it has room, -1 from the beginning.
+        before: the stay of what is reloaded.
+        reload, save: bytes that come back from HBM when it has room, and that go there at its end.
+        until, by: end of the last access so far, and whose that is.
+        gone: it is over, and saved.
     """
 
     storage: Storage
@@ -39,6 +46,15 @@ class Stay:
     size: int
     first: int
     last: int
+    uses: int = 0
+    waiting: list[int] = field(default_factory=list)
+    opens: int = -1
+    before: Stay | None = None
+    reload: int = 0
+    save: int = 0
+    until: float = -1.0
+    by: int = -1
+    gone: bool = False
 
 
 @dataclass
