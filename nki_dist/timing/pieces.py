@@ -24,8 +24,6 @@ from nki_dist.timing.order import OrderGraph
 MOST: Final = 64
 
 Span: TypeAlias = tuple[int, int]  # of a partition's bytes, half open
-_Touch: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-_NOTHING: Final[_Touch] = ((), ())
 
 
 @dataclass
@@ -61,16 +59,11 @@ def pieces(graph: OrderGraph, plan: Plan, of: Collection[int]) -> Pieces:
         numbers[n] = list(range(len(found.spans), len(found.spans) + len(spans)))
         found.storages += [storage] * len(spans)
         found.spans += spans
-    known: dict[int, _Touch] = {}
+    known = {n: _touch(pair, plan, found.spans, numbers) for n, pair in graph.tensors.items()}
     for at, i in enumerate(graph.executed):
-        if at in plan.dropped:
-            touch = _NOTHING
-        else:
-            touch = known.get(i.ordinal) or known.setdefault(
-                i.ordinal, _touch(graph.tensors[i.ordinal], plan, found.spans, numbers)
-            )
-        found.touched.append(touch[0])
-        found.written.append(touch[1])
+        touched, written = known[i.ordinal] if at not in plan.dropped else ((), ())
+        found.touched.append(touched)
+        found.written.append(written)
     return found
 
 
@@ -79,7 +72,7 @@ def _touch(
     plan: Plan,
     spans: Sequence[Span],
     numbers: Mapping[int, Sequence[int]],
-) -> _Touch:
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The pieces that an instruction touches, and those that it writes."""
     touched: set[int] = set()
     written: set[int] = set()

@@ -5,10 +5,12 @@ run ahead. Here room is given in the order in which the kernel first touches its
 piece (`timing.pieces`), and taken back when the last instruction that touches one is over; whoever
 is next learns that by a semaphore, but in kernels of Beta 1. In SBUF, the tensors of each line of
 the kernel have room of their own if that fits (`compiled.rotation`).
-Invariant: that can't deadlock
-where the kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`),
-because whatever comes earlier in that order has its room already. Where nothing else can go on all
-the same, the next one of each core gets room that isn't there.
+
+What is spilled is saved before anybody has its room, and comes back when that is over.
+
+Invariant: that can't deadlock where the kernel's own order fits (what doesn't fit was spilled
+before, see `compiled.spill`), because whatever comes earlier in that order has its room already.
+Where nothing else can go on all the same, the next one of each core gets room that isn't there.
 
 Doesn't model: what is next to what. A tensor may lie in several pieces; lines of the kernel whose
 tensors are never in use together have different addresses. Tensors that the kernel placed are

@@ -33,7 +33,7 @@ class Plan:
     Attributes:
         reorders: queues take what is ready; otherwise in the order written.
         look_ahead: how many instructions an engine may issue out of turn, 0 for any number; Tensor
-            always has any, as the banks of PSUM are few.
+            always has any number.
         dropped: positions that take no time and no queue.
         after: positions that a dropped one waits for besides, as its result is theirs.
         same: storages whose contents are those of another, and take no room.
