@@ -50,26 +50,13 @@ def test_nothing_to_report():
     assert said.found.endswith("raylet 12, of user 7")
 
 
-def test_only_what_is_surely_left_behind_is_to_be_ended():
+def test_only_what_has_lost_its_node_is_to_be_ended():
     said = findings(processes=(HEAD,))["running Ray"].fix
-    assert "`pkill -f /tmp/ray/session_1` ends it" in said
+    assert "`pkill -f /tmp/ray/session_1` ends it, if nobody else joined it" in said
     lost = findings(processes=(replace(HEAD, session="."),))["running Ray"].fix
     assert "`kill 11`" in lost and "pkill" not in lost  # "." is in every command line
-    for used in (replace(HEAD, callers=("10.0.0.7",)), replace(HEAD, user=7)):
-        found = findings(processes=(used,))["running Ray"]
-        assert found.level == "ok" and not found.fix
-    assert "called from 10.0.0.7" in findings(processes=(replace(HEAD, callers=("10.0.0.7",)),))[
-        "running Ray"
-    ].found  # fmt: skip
-
-
-def test_who_is_connected_to_a_port_is_seen():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.5", 0)):
-            assert doctor._callers(port) == ("127.0.0.5",)
-        with socket.create_connection(("127.0.0.1", port)):
-            assert "127.0.0.1" not in doctor._callers(port)  # this machine itself
+    found = findings(processes=(replace(HEAD, user=7),))["running Ray"]
+    assert found.level == "ok" and not found.fix
 
 
 @pytest.mark.parametrize(
@@ -90,7 +77,7 @@ def test_who_is_connected_to_a_port_is_seen():
             {"processes": (HEAD,)},
             "running Ray",
             "warn",
-            "a head of yours without a node, that nobody calls: `pkill -f /tmp/ray/session_1` ends",
+            "a head of yours that lost its node: `pkill -f /tmp/ray/session_1` ends it",
         ),
         (
             {

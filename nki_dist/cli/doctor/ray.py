@@ -7,9 +7,9 @@ Nothing is started or joined: addresses are tried by connecting to them, process
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,6 @@ FILES: Final = 4096  # open at once; Ray's processes hold dozens for each other 
 # A Unix socket's path has at most so many bytes on Linux, and Ray's end like this.
 SOCKET_PATH: Final = 107
 _SOCKET: Final = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
-_CONNECTED: Final = "01"  # TCP_ESTABLISHED of Linux's tcp_states.h
 _OWN: Final = "programs start a Ray of their own"
 
 
@@ -40,7 +39,6 @@ class Process:
         session: folder of its session, which all processes of one Ray have.
         version: of the Ray it belongs to, or "" if that can't be seen.
         user: number of the user whose it is.
-        callers: addresses of other machines that are connected to it.
     """
 
     pid: int
@@ -48,7 +46,6 @@ class Process:
     session: str
     version: str = ""
     user: int = 0
-    callers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ def look(version: str) -> RayFacts:
     """
     environment = dict(os.environ)
     folder = environment.get(FOLDER) or environment.get("TMPDIR") or "/tmp"
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     own, last = _own_address(), _read(Path(folder, "ray", "ray_current_cluster"))
     tried = {environment.get(ADDRESS, ""), last, f"127.0.0.1:{HEAD_PORT}"}
     answers = {a: answer(*where) for a in tried if (where := endpoint(a)) is not None}
@@ -104,9 +102,9 @@ def look(version: str) -> RayFacts:
         last_cluster=last,
         folder=folder,
         disk=_free(folder),
-        files=_open_files(),
+        files=FILES if files == resource.RLIM_INFINITY else files,
         token=_has_token(environment),
-        user=_user(),
+        user=os.getuid(),
     )
 
 
@@ -160,34 +158,9 @@ def _processes() -> tuple[Process, ...]:
         if kind in ("raylet", "gcs_server"):
             session = _value(words, "--session-dir") or _value(words, "--session_dir")
             session = session or str(Path(_value(words, "--log_dir") or "?").parent)
-            port = _value(words, "--gcs_server_port")
-            callers = _callers(int(port)) if port.isdigit() else ()
             version = _version(Path(words[0]))
-            found.append(Process(int(folder.name), kind, session, version, user, callers))
+            found.append(Process(int(folder.name), kind, session, version, user))
     return tuple(sorted(found, key=lambda p: (p.session, p.pid)))
-
-
-def _callers(port: int) -> tuple[str, ...]:
-    """From where else this port is in use: the other ends of connections that aren't its own."""
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in _read(Path("/proc/net", table)).splitlines()[1:]:
-            own, other, state = line.split()[1:4]
-            near, far = own.split(":")[0], other.split(":")[0]
-            if state == _CONNECTED and int(own.split(":")[1], 16) == port and near != far:
-                found.add(_host(far))
-    return tuple(sorted(found))
-
-
-def _host(text: str) -> str:
-    """An address as /proc/net has it: words of four bytes, each in the machine's order."""
-    words = [int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8)]
-    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
-    return socket.inet_ntop(family, b"".join(words))
-
-
-def _user() -> int:
-    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def _value(words: list[str], option: str) -> str:
@@ -221,15 +194,6 @@ def _free(folder: str) -> int:
         return shutil.disk_usage(folder).free
     except OSError:
         return -1
-
-
-def _open_files() -> int:
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return FILES
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def _has_token(environment: Mapping[str, str]) -> bool:
@@ -269,7 +233,7 @@ def check_address(f: RayFacts) -> list[Finding]:
 
 
 def check_running(f: RayFacts) -> list[Finding]:
-    """Rays of this machine. Others may use them: only what is surely left behind is to be ended."""
+    """Rays of this machine. Others may use them: only what has lost its node may be ended."""
     found = []
     for session in dict.fromkeys(p.session for p in f.processes):
         parts = [p for p in f.processes if p.session == session]
@@ -286,12 +250,10 @@ def check_running(f: RayFacts) -> list[Finding]:
             # Helpers outlive a gcs_server; all have the session's folder as an argument.
             absolute = Path(session).is_absolute()
             named = f"pkill -f {session}" if absolute else f"kill {parts[0].pid}"
-            fix = f"a head of yours without a node, that nobody calls: `{named}` ends it"
+            fix = f"a head of yours that lost its node: `{named}` ends it, if nobody else joined it"
             found.append(Finding("warn", "running Ray", f"{session}: {pids}", fix))
         else:
             whose = "" if parts[0].user == f.user else f", of user {parts[0].user}"
-            callers = sorted({c for p in parts for c in p.callers})
-            whose += f", called from {', '.join(callers)}" if callers else ""
             found.append(Finding("ok", "running Ray", f"{session}: {pids}{whose}"))
     if f.last_cluster and f.answers.get(f.last_cluster):
         file = Path(f.folder, "ray", "ray_current_cluster")
@@ -301,10 +263,8 @@ def check_running(f: RayFacts) -> list[Finding]:
 
 
 def left_behind(parts: Sequence[Process], user: int) -> bool:
-    """Whether a Ray is of no use to anybody: the head of this user has lost its own node, as one
-    does whose program was killed, and no other machine is connected to it."""
-    alone = {p.kind for p in parts} == {"gcs_server"}
-    return alone and all(p.user == user and not p.callers for p in parts)
+    """Whether the head of this user has lost its own node, as one does whose program was killed."""
+    return {p.kind for p in parts} == {"gcs_server"} and all(p.user == user for p in parts)
 
 
 def check_ports(f: RayFacts) -> list[Finding]:
