@@ -20,10 +20,8 @@ from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
-from nki_dist.insight.parting import parting
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
-    Difference,
     NonFinite,
     Origin,
     Printed,
@@ -262,20 +260,6 @@ class Record(Printed):
         that was read from an argument; None if there is none either.
         """
         return first_non_finite(self._log)
-
-    def diff(self, other: Record) -> Difference | None:
-        """The first instruction of this record that wrote other bits than the other record's.
-
-        Cores are compared one by one, each in its own order. None if the two don't differ.
-
-        Raises:
-            LaunchError: the records are of different numbers of ranks or cores, or `other` is none.
-        """
-        if not isinstance(other, Record):
-            got = type(other).__name__
-            fault = f"a record is compared with another record, got {got}"
-            raise unanswered(fault, "record.diff(nki.record(kernel)(...))")
-        return parting(self.launched, other.launched)
 
     def _repr_html_(self) -> str:
         """In a notebook, which keeps what it shows: the page of a small record, without charts."""
