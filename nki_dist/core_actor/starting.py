@@ -20,7 +20,6 @@ from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.nodes import constructing, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
-from nki_dist.core_actor.slow_start import slow_starts
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import here
 from nki_dist.isa.core import CoreSlot
@@ -58,7 +57,6 @@ def await_start(
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
     own_ray().prepare()
-    slow_starts().starting()
     waiting, last, begun = list(first_calls), time.monotonic(), 0
     of = dict(zip(first_calls, nodes))
     answers: dict[Any, Any] = {}
