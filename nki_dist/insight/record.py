@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.forks import cached_property
-from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
+from nki_dist.insight.asking import check_core, output_place, writes_of
 from nki_dist.insight.columns import Columns
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.expected import Checked, compared, first_off, trusted
@@ -140,24 +140,6 @@ class Record(Printed):
             LaunchError: there is no such tensor, line, core or rank.
         """
         return writes_of(self._log, where, core, rank)
-
-    def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = -1) -> Moment:
-        """The tensors that were alive after a core had carried out a line, with their values.
-
-        Args:
-            location: "file.py:12" or 12.
-            core, rank: whose.
-            times: which time, of a line of several instructions, or that a loop of any kind or a
-                helper carries out several times: 0 is the first instruction, -1 the last.
-
-        Returns:
-            A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.
-            Arguments and constants aren't among them.
-
-        Raises:
-            LaunchError: there is no such line, or the core didn't carry it out as often.
-        """
-        return moment_of(self._log, location, core, rank, times)
 
     def origin(
         self,
