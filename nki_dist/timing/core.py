@@ -2,14 +2,16 @@
 
 A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
 the first of those that are ready, no further ahead of the first it hasn't issued than the core's
-`Plan` says. Invariant: rounds of a dynamic loop never overlap in one queue, because a loop's body
-is one stretch of instructions whose order was settled before it ran. When things happen is decided
-in `replay`; what they cost and whom they keep waiting, here.
+`Plan` says; static DMA takes its turns (`timing.turns`). Invariant: rounds of a dynamic loop never
+overlap in one queue, because a loop's body is one stretch of instructions whose order was settled
+before it ran. When things happen is decided in `replay`; what they cost and whom they keep waiting,
+here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heappop
 from math import inf
 
@@ -23,13 +25,16 @@ from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
+from nki_dist.timing.turns import turns
 
 
+@dataclass(slots=True)
 class Queue:
     """An engine's queue, or one of DMA.
 
     Attributes:
-        order: positions of its instructions, in program order; those before `next` are issued.
+        order: turns of its instructions; those before `next` are issued.
+        ahead: how many it may issue out of turn.
         ready: those that wait for nothing but the queue.
         free: when it can issue again; infinite while it waits for other cores.
         poked: an event will make it issue.
@@ -38,18 +43,16 @@ class Queue:
         moving: a transfer of it moves its data (in program order, one at a time does).
     """
 
-    __slots__ = ("done", "free", "last", "line", "moving", "next", "order", "poked", "ready")
-
-    def __init__(self) -> None:
-        self.order: list[int] = []
-        self.next = 0
-        self.ready: list[int] = []  # heap of positions
-        self.done: set[int] = set()  # of `order` beyond `next`
-        self.free = 0.0
-        self.poked = False
-        self.last = -1
-        self.line: list[int] = []  # heap of positions
-        self.moving = False
+    order: list[int] = field(default_factory=list)
+    next: int = 0
+    ahead: int = 0
+    ready: list[int] = field(default_factory=list)  # heap of turns
+    done: set[int] = field(default_factory=set)  # of `order` beyond `next`
+    free: float = 0.0
+    poked: bool = False
+    last: int = -1
+    line: list[int] = field(default_factory=list)  # heap of positions
+    moving: bool = False
 
 
 class CoreReplay:
@@ -62,6 +65,7 @@ class CoreReplay:
         line, scatter_line: transfers that could move their data, but for the DMA engines; of large
             packets, and of small ones.
         wake: when an event looks at `line` again.
+        turn, by_turn: of a position, its turn to be taken if ready, and the other way round.
         freed: nobody looked at `scatter_line` since a transfer of small packets was over.
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
@@ -88,8 +92,9 @@ class CoreReplay:
         self._turn_edges()
         self.rooms = Rooms(graph, plan, arch)
         self._enqueue()
-        for at in self.rooms.waiters():
-            self.waits[at] += 1
+        for stay in self.rooms.stays:
+            for at in stay.waiting:
+                self.waits[at] += 1
         self._clock = TensorClock(arch)
         self._array = Array()
         transfers = {id(f.transfer): f.transfer for f in fixed.values() if f.transfer}
@@ -131,6 +136,17 @@ class CoreReplay:
             self.timeline.queue[at] = number
             self.queues[number].order.append(at)
         self.timeline.queues = list(names)
+        self.turn: Sequence[int] = range(len(self.graph))
+        self.by_turn: Sequence[int] = self.turn
+        for name, q in zip(names, self.queues, strict=True):
+            close = self.plan.close and name != "tensor"
+            q.ahead = several * (self.plan.look_ahead if close else len(self.graph))
+            if name == "dma" and close:
+                q.ahead = 0
+                self.by_turn = turns(self.graph, self.plan, self.rooms, self.data_after, q.order)
+                self.turn = sorted(self.turn, key=self.by_turn.__getitem__)
+        for q in self.queues:
+            q.order = sorted(self.turn[at] for at in q.order)
 
     def _turn_edges(self) -> None:
         graph = self.graph
@@ -161,19 +177,19 @@ class CoreReplay:
         while done and order[q.next] in done:
             done.remove(order[q.next])
             q.next += 1
-        at = q.ready[0]
-        first = order[q.next]
-        if at == first:
+        turn, first = q.ready[0], order[q.next]
+        at = self.by_turn[turn]
+        if turn == first:
             q.next += 1
             heappop(q.ready)
             return at
-        if not self.plan.reorders or self.graph.rounds[at] != self.graph.rounds[first]:
+        rounds = self.graph.rounds
+        if not q.ahead or rounds[at] != rounds[self.by_turn[first]]:
             return -1
-        ahead = self.plan.look_ahead
-        if ahead and at > order[min(q.next + ahead, len(order) - 1)]:
+        if turn > order[min(q.next + q.ahead, len(order) - 1)]:
             return -1
         heappop(q.ready)
-        done.add(at)
+        done.add(turn)
         return at
 
     def compute(self, at: int, start: float) -> None:
@@ -257,9 +273,11 @@ class CoreReplay:
     def left(self) -> list[int]:
         """Positions that aren't over: none at the end, unless they wait for messages."""
         found = {at for at, n in enumerate(self.waits) if n}
-        found.update(self.line.everyone(), self.scatter_line.everyone())
+        waiting = self.line.everyone() + self.scatter_line.everyone()
         for q in self.queues:
-            found.update(q.ready, q.line)
+            waiting += q.ready
+            found.update(q.line)
+        found.update(self.by_turn[turn] for turn in waiting)
         return sorted(found)
 
     def finish(self) -> CoreTimeline:

@@ -37,7 +37,7 @@ from nki_dist.timing.timeline import (
 )
 
 # Kinds of events; of those at the same time the first kind goes first.
-_READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD, _SAVE = range(9)
+_READY, _POKE, _ARRIVE, _TURN, _LOOK_AFTER, _IDLE, _OVER, _RELOAD = range(8)
 
 When: TypeAlias = tuple[float, str]  # and why
 Place: TypeAlias = tuple[int, int]  # core and position
@@ -78,7 +78,6 @@ class Events:
             self._on_idle,
             self._on_over,
             self._on_reload,
-            self._on_save,
         )
         heap, cores = self.heap, self.cores
         while True:
@@ -126,7 +125,7 @@ class Events:
     def _on_ready(self, core: CoreReplay, at: int, time: float) -> None:
         number = core.timeline.queue[at]
         q = core.queues[number]
-        heappush(q.ready, at)
+        heappush(q.ready, core.turn[at])
         if q.poked or q.free == inf:
             return
         if q.free > time or (self.heap and self.heap[0][0] <= time):
@@ -194,25 +193,25 @@ class Events:
         if t.packets:
             line = core.scatter_line
             if core.freed:  # others may begin, too
-                line.join(at)
+                line.join(core.turn[at])
                 self._scatter(core, time)
-            elif line.reaches(at) and core.engines.scatters(t):
+            elif line.reaches(core.turn[at]) and core.engines.scatters(t):
                 self._begin(core, at, time)
             else:
-                line.join(at)
+                line.join(core.turn[at])
             return
         if core.wake <= time:  # others may go, too
-            core.line.join(at)
+            core.line.join(core.turn[at])
             self._move(core, time)
-        elif core.line.reaches(at):
+        elif core.line.reaches(core.turn[at]):
             when = core.engines.takes_at(t)
             if when <= time:
                 self._go(core, at, time)
             else:
-                core.line.join(at)
+                core.line.join(core.turn[at])
                 self._wake(core, when)
         else:
-            core.line.join(at)
+            core.line.join(core.turn[at])
 
     def _scatter(self, core: CoreReplay, time: float) -> None:
         """Transfers of small packets begin; engines move one at a time."""
@@ -220,7 +219,7 @@ class Events:
         line, n = core.scatter_line, 0
         refused = None
         while n < len(line.head):
-            at = line.head[n]
+            at = core.by_turn[line.head[n]]
             t = core.by_position[at].transfer
             assert t is not None
             if t is refused or not core.engines.scatters(t):  # engines only get busier here
@@ -252,7 +251,7 @@ class Events:
         line, n, soon = core.line, 0, inf
         refused = None
         while n < len(line.head):
-            at = line.head[n]
+            at = core.by_turn[line.head[n]]
             t = core.by_position[at].transfer
             assert t is not None
             if t is refused:  # engines only get busier here
@@ -296,18 +295,20 @@ class Events:
             core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
             self._on_arrive(core, later, time)
 
-    def _on_save(self, core: CoreReplay, at: int, time: float) -> None:
-        """What will be spilled has its last value: it goes to HBM."""
-        self._swap(core, core.plan.saves[at], time)
-
     def _swap(self, core: CoreReplay, size: int, time: float, back: bool = False) -> float:
         """Move spilled bytes, from HBM if they come back; returns the end."""
         return core.spill(size, time, self.stacks[core.seat.stack], back)
 
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
-        """The last instruction that touches a tensor is over: its room is free."""
+        """The last access to a piece is over: its room is free, once it is saved if need be."""
+        of = core.rooms.stays[stay]
+        if of.save:
+            saved = self._swap(core, of.save, time) + self.dma_to_use
+            of.save = 0
+            heappush(self.heap, (saved, _OVER, stay, core.number))
+            return
         core.rooms.leave(stay)
-        self._give_room(core, time, core.rooms.last[stay])
+        self._give_room(core, time, of.by)
 
     def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
         for stay in core.rooms.given():
@@ -315,7 +316,7 @@ class Events:
 
     def _furnish(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
         """There is room; what was spilled comes back first."""
-        if not core.rooms.reload[stay]:
+        if not core.rooms.stays[stay].reload:
             self._settle(core, stay, time, cause)
             return
         self.returning[core.number, stay] = cause
@@ -323,12 +324,12 @@ class Events:
         heappush(self.heap, (begin, _RELOAD, stay, core.number))
 
     def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
-        end = self._swap(core, core.rooms.reload[stay], time, back=True)
+        end = self._swap(core, core.rooms.stays[stay].reload, time, back=True)
         self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
 
     def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
         """A tensor is where it belongs on chip."""
-        for at in core.rooms.waiting[stay]:
+        for at in core.rooms.stays[stay].waiting:
             self._arrive(core, at, time, MEMORY, cause)
 
     def _check_all_done(self) -> None:
@@ -362,11 +363,12 @@ class Events:
         after = core.reuse_after[at]
         if after:  # its own queue would wait for it anyway
             self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
-        if at in core.plan.saves:
-            heappush(self.heap, (done, _SAVE, at, core.number))
         if core.rooms.stays:
-            for stay in core.rooms.over(at, end):
-                heappush(self.heap, (core.rooms.until[stay], _OVER, stay, core.number))
+            for number in core.rooms.over(at, end, done):
+                stay = core.rooms.stays[number]
+                told = core.plan.close and not stay.save
+                when = stay.until + told * self.arch.semaphore_ns
+                heappush(self.heap, (when, _OVER, number, core.number))
 
     def _tell(
         self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place

@@ -1,4 +1,4 @@
-"""A line of transfers in which the first in program order go first, but may be passed."""
+"""A line of transfers in which those whose turn comes first go first, but may be passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK: Final = 16  # transfers in line that are asked whether they can go
 
 
 class Line:
-    """Positions that wait for DMA engines; only the first `LOOK` of them may go.
+    """Turns of transfers that wait for DMA engines; only the first `LOOK` of them may go.
 
     Attributes:
         head: those that may, in order.

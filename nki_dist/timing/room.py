@@ -1,12 +1,16 @@
 """Room on chip in simulated time: a tensor that wasn't placed needs bytes before it is written.
 
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
-run ahead. Here room is given in the order in which the kernel first touches its tensors, and taken
-back when the last instruction that touches one is over. In SBUF, the tensors of each line of the
-kernel have room of their own if that fits (`compiled.rotation`). Invariant: that can't deadlock
-where the kernel's own order fits (what doesn't fit was spilled before, see `compiled.spill`),
-because whatever comes earlier in that order has its room already. Where nothing else can go on all
-the same, the next one of each core gets room that isn't there.
+run ahead. Here room is given in the order in which the kernel first touches its tensors, piece by
+piece (`timing.pieces`), and taken back when the last instruction that touches one is over; whoever
+is next learns that by a semaphore, but in kernels of Beta 1. In SBUF, the tensors of each line of
+the kernel have room of their own if that fits (`compiled.rotation`).
+
+What is spilled is saved before anybody has its room, and comes back when that is over.
+
+Invariant: that can't deadlock where the kernel's own order fits (what doesn't fit was spilled
+before, see `compiled.spill`), because whatever comes earlier in that order has its room already.
+Where nothing else can go on all the same, the next one of each core gets room that isn't there.
 
 Doesn't model: what is next to what. A tensor may lie in several pieces; lines of the kernel whose
 tensors are never in use together have different addresses. Tensors that the kernel placed are
@@ -16,13 +20,15 @@ reserved throughout; their conflicts are edges of the order graph.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.compiled.rotation import Stay, rooms
 from nki_dist.timing.order import OrderGraph
+from nki_dist.timing.pieces import Pieces, pieces
 
 
 def capacities(storages: Sequence[Storage], arch: Arch) -> dict[MemoryRegion, int]:
@@ -56,29 +62,6 @@ def room_of(s: Storage, arch: Arch) -> int:
     )
 
 
-def touched(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[tuple[int, ...]]:
-    """By position, the storages among `of` that an instruction touches; none if it is dropped."""
-    if not of:
-        return [()] * len(graph)
-    found: list[tuple[int, ...]] = []
-    known: dict[int, tuple[int, ...]] = {}
-    same, dropped, tensors = plan.same, plan.dropped, graph.tensors
-    for at, i in enumerate(graph.executed):
-        if at in dropped:
-            found.append(())
-            continue
-        numbers = known.get(i.ordinal)
-        if numbers is None:
-            r, w = tensors[i.ordinal]
-            here = [a.storage.number for a in (*r, *w)]
-            if same:
-                here = [same.get(n, n) for n in here]
-            here = [n for n in here if n in of]
-            numbers = known[i.ordinal] = tuple(sorted({*here}) if len(here) > 1 else here)
-        found.append(numbers)
-    return found
-
-
 class Room:
     """Bytes that some stays on chip share: what is free, and those that have none yet, in order."""
 
@@ -88,24 +71,17 @@ class Room:
 
 
 class Rooms:
-    """SBUF and PSUM of one core. A tensor that is spilled counts anew after every reload.
+    """SBUF and PSUM of one core. A piece that is spilled counts anew after every reload.
 
     Attributes:
-        waiting: by number of a stay on chip, the positions that can't begin before it has room.
-        reload: bytes that come back from HBM when it has room.
-        until, last: end of the last access so far, and whose that is.
-        stays: by position, the stays that it is part of; empty if there is room for everything.
+        stays: of pieces that anybody waits for room of, by number.
+        parts: by position, the stays that it is part of; empty if there is room for everything.
     """
 
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
-        self.waiting: list[list[int]] = []
-        self.reload: list[int] = []
-        self.until: list[float] = []
-        self.last: list[int] = []
-        self.stays: list[tuple[int, ...]] = []
-        self._left: list[int] = []
-        self._size: list[int] = []
-        self._room: list[Room] = []
+        self.stays: list[Stay] = []
+        self.parts: list[tuple[int, ...]] = []
+        self._room: list[Room] = []  # by number of a stay
         self._rooms: list[Room] = []
         self._freed: list[Room] = []  # those that may have room for more
         if plan.reorders:
@@ -123,104 +99,106 @@ class Rooms:
                 size.update(needed)
         if not size:
             return
-        known = plan.touched if [*capacity] == [MemoryRegion.sbuf] else None
-        by_position = touched(graph, plan, size) if known is None else known
-        stays = self._find_stays(graph, plan, size, by_position)
-        self._size = [stay.size for stay in stays]
-        self._room = [Room(0)] * len(stays)  # until they are opened
+        self._find_stays(plan, size, pieces(graph, plan, size))
+        self._room = [Room(0)] * len(self.stays)  # until they are opened
         for region, n in capacity.items():
-            numbers = [k for k, stay in enumerate(stays) if stay.storage.region is region]
-            turns = region is MemoryRegion.sbuf
-            for room, sharing in rooms(stays, numbers, n) if turns else [(n, numbers)]:
+            numbers = [k for k, stay in enumerate(self.stays) if stay.storage.region is region]
+            turns = region is MemoryRegion.sbuf and bool(numbers)
+            for room, sharing in rooms(self.stays, numbers, n) if turns else [(n, numbers)]:
                 self._open(room, sharing)
 
-    def _find_stays(
-        self,
-        graph: OrderGraph,
-        plan: Plan,
-        size: Mapping[int, int],
-        by_position: Sequence[Sequence[int]],
-    ) -> list[Stay]:
-        """When each tensor is on chip, and who waits for it to be; fills `stays`, `waiting`.
+    def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> None:
+        """When each piece is on chip, and who waits for it to be.
 
         Args:
-            by_position: those of `size` that are touched.
+            size: of the tensors, by number.
         """
-        storages, executed, tensors = graph.program.storages, graph.executed, graph.tensors
-        found: list[Stay] = []
-        stay: dict[int, int] = {}
-        for at, numbers in enumerate(by_position):
-            if not numbers:
-                self.stays.append(())
-                continue
-            part = []
-            for n in numbers:
-                renewed = bool(plan.renewed) and (n, at) in plan.renewed
-                if renewed or n not in stay:
-                    stay[n] = len(found)
-                    found.append(Stay(storages[n], size[n], at, at))
-                    self._left.append(0)
-                    self.reload.append(storages[n].nbytes if renewed else 0)
-                    self.until.append(-1.0)
-                    self.last.append(-1)
-                    self.waiting.append([at] if renewed else [])
-                number = stay[n]
-                found[number].last = at
-                self._left[number] += 1
-                part.append(number)
-            self.stays.append(tuple(part))
-            for a in tensors[executed[at].ordinal][1]:
-                number = stay.get(a.storage.number, -1)
-                if number >= 0:
-                    waiting = self.waiting[number]
-                    if not waiting or waiting[-1] != at:
-                        waiting.append(at)
-        return found
+        sizes = [what.part(n, size[s.number]) for n, s in enumerate(what.storages)]
+        now = [-1] * len(sizes)  # by piece, the number of its stay
+        for at, touched in enumerate(what.touched):
+            for n in touched:
+                storage, span = what.storages[n], what.spans[n]
+                saved = plan.renewed.get((storage.number, span[0], at)) if plan.renewed else None
+                if saved is not None or now[n] < 0:
+                    stay = Stay(storage, span, sizes[n], at, at)
+                    if saved is not None:
+                        stay.reload = what.part(n, storage.nbytes)
+                        stay.waiting.append(at)
+                    if now[n] >= 0:
+                        stay.before = self.stays[now[n]]
+                        stay.before.save = saved or 0
+                    now[n] = len(self.stays)
+                    self.stays.append(stay)
+                stay = self.stays[now[n]]
+                stay.last = at
+                stay.uses += 1
+            self.parts.append(tuple(now[n] for n in touched))
+            for n in what.written[at]:
+                waiting = self.stays[now[n]].waiting
+                if not waiting or waiting[-1] != at:
+                    waiting.append(at)
 
     def _open(self, capacity: int, sharing: Sequence[int]) -> None:
         room = Room(capacity)
         room.line.extend(sharing)
+        free, opens = capacity, -1
+        there: list[tuple[int, int]] = []  # last use and size of those that have room
         for number in sharing:
-            self._room[number] = room
+            stay = self.stays[number]
+            while free < stay.size and there:
+                last, size = heappop(there)
+                opens, free = max(opens, min(last, stay.first - 1)), free + size
+            free -= stay.size
+            heappush(there, (stay.last, stay.size))
+            self._room[number], stay.opens = room, opens
         self._rooms.append(room)
         self._freed.append(room)
-
-    def waiters(self) -> Iterator[int]:
-        """Positions that wait for room, once for each stay."""
-        for positions in self.waiting:
-            yield from positions
 
     def given(self) -> Iterator[int]:
         """Give room to whoever is next in line; the stays that got it."""
         while self._freed:
             room = self._freed.pop()
-            while room.line and self._size[room.line[0]] <= room.free:
-                number = room.line.popleft()
-                room.free -= self._size[number]
-                yield number
+            while (stay := self._next(room)) and stay.size <= room.free:
+                room.free -= stay.size
+                yield room.line.popleft()
 
     def force(self) -> int:
         """Give room that isn't there to the first in any line; -1 if nobody waits."""
-        heads = [room for room in self._rooms if room.line]
+        heads = [
+            (stay.waiting[:1], n)
+            for n, room in enumerate(self._rooms)
+            if (stay := self._next(room))
+        ]
         if not heads:
             return -1
-        room = min(heads, key=lambda r: self.waiting[r.line[0]][:1])
+        room = self._rooms[min(heads)[1]]
         number = room.line.popleft()
-        room.free -= self._size[number]
+        room.free -= self.stays[number].size
         return number
 
-    def over(self, at: int, end: float) -> list[int]:
-        """An instruction has its end; the stays that are over then, if anybody waits for room."""
+    def _next(self, room: Room) -> Stay | None:
+        """The first in line, unless what comes back for it hasn't left."""
+        stay = self.stays[room.line[0]] if room.line else None
+        return None if stay and stay.before and not stay.before.gone else stay
+
+    def over(self, at: int, end: float, done: float) -> list[int]:
+        """An instruction has its end, and its result a time (what is saved waits for that).
+
+        Returns the stays that are over then, if anybody waits for room.
+        """
         ended = []
-        for number in self.stays[at]:
-            self._left[number] -= 1
-            if end >= self.until[number]:
-                self.until[number], self.last[number] = end, at
-            if not self._left[number] and self._room[number].line:
+        for number in self.parts[at]:
+            stay = self.stays[number]
+            stay.uses -= 1
+            until = done if stay.save else end
+            if until >= stay.until:
+                stay.until, stay.by = until, at
+            if not stay.uses and self._room[number].line:
                 ended.append(number)
         return ended
 
     def leave(self, number: int) -> None:
         room = self._room[number]
-        room.free += self._size[number]
+        room.free += self.stays[number].size
+        self.stays[number].gone = True
         self._freed.append(room)

@@ -35,23 +35,45 @@ def events_of(kernel, shape):
     return core, Events([core], [SEAT], machine, {}), machine
 
 
-def test_what_is_spilled_leaves_when_its_last_value_is_there(monkeypatch):
-    swapped = []
+def swapped(x):
+    """Two tiles of more than half of SBUF; the first is changed, and used again after the other."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    first = nl.load(x[:ROWS])
+    nisa.activation(dst=first[:, :8], op=nl.copy, data=first[:, 8:16])
+    other = nl.load(x[ROWS:])
+    nl.store(out[ROWS:], other)
+    nl.store(out[:ROWS], first)
+    return out
+
+
+@pytest.mark.parametrize(("kernel", "tiles", "away"), [(kept, 4, 2), (swapped, 2, 0)])
+def test_what_is_spilled_is_saved_before_it_comes_back(kernel, tiles, away, monkeypatch):
+    """The columns that are written by themselves are a piece of their own, of 4 KiB.
+
+    Of `kept`, every tile has a buffer of its own in the end; in `swapped`, others have its room.
+    """
+    moved = {False: {}, True: {}}
 
     def watched(core, size, time, stack, back=False):
         end = spill(core, size, time, stack, back)
-        swapped.append((back, time, end))
+        assert size not in moved[back]
+        moved[back][size] = time, end
         return end
 
     spill = CoreReplay.spill
     monkeypatch.setattr(CoreReplay, "spill", watched)
-    p = estimated(kept, spec(4 * ROWS, 64 * KIB // 4), check="spill")
-    (out, saved, _), (back, begun, returned) = swapped
-    assert (out, back) == (False, True) and begun > saved
-    copies, core = positions(p, "activation")
-    assert saved in [core.done[at] for at in copies]
-    store = max(positions(p, "dma_copy")[0], key=lambda at: core.start[at])
-    assert core.start[store] > returned
+    row = 256 * KIB // tiles
+    p = estimated(kernel, spec(tiles * ROWS, row // 4), check="spill")
+    saves, reloads = moved[False], moved[True]
+    assert sorted(saves) == sorted(reloads) == [ROWS * 32, ROWS * (row - 32)]
+    changed, core = positions(p, "activation")
+    moves, _ = positions(p, "dma_copy")
+    for size, (begun, saved) in saves.items():
+        assert begun == core.done[changed[away]]
+        assert reloads[size][0] > saved
+        assert kernel is kept or core.start[moves[1]] > saved
+    stored = max(moves, key=lambda at: core.start[at])
+    assert core.start[stored] > max(end for _, end in reloads.values())
 
 
 def test_transfers_behind_spills_are_woken_by_their_end():

@@ -27,7 +27,7 @@ class Made:
 
 def stay(line: int, size: int, first: int, last: int) -> Stay:
     made: Any = Made(line)
-    return Stay(made, size, first, last)
+    return Stay(made, (0, size), size, first, last)
 
 
 def rounds(count: int, *sizes: int) -> list[Stay]:

@@ -108,7 +108,7 @@ class _Repeated:
                 if a is not b:
                     same[a.number] = same.get(b.number, b.number)
         dropped = set(part.plan.dropped) | set(again)
-        plan = replace(part.plan, dropped=dropped, same=same, touched=None)
+        plan = replace(part.plan, dropped=dropped, same=same)
         return Part(replace(graph, data=data, reuse=reuse), plan, part.fixed)
 
 

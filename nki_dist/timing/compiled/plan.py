@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from nki_dist.isa.spec import Cost
@@ -17,7 +16,7 @@ class Change:
         location: `file:line`.
         what: "zeroing dropped", "repetition dropped", "copy dropped", "broadcast by a product",
             "tiles merged", "tiles split", "spilled" or "reloaded".
-        count: how many instructions; of spills, how many tensors.
+        count: how many instructions; of spills, how many pieces of tensors.
         bytes: that move for it, or that needn't move.
     """
 
@@ -33,19 +32,18 @@ class Plan:
 
     Attributes:
         reorders: queues take what is ready; otherwise in the order written.
-        look_ahead: how many instructions an engine may issue out of turn, 0 for any number.
+        look_ahead: how many instructions an engine may issue out of turn, 0 for any number; Tensor
+            always has any number.
         dropped: positions that take no time and no queue.
         after: positions that a dropped one waits for besides, as its result is theirs.
         same: storages whose contents are those of another, and take no room.
         recast: by ordinal, instructions that another engine executes than the kernel's.
         products: by ordinal, what Tensor's products in place of transfers cost; also in `recast`.
         in_psum: storages in SBUF that the compiler has in PSUM.
-        saves: by position, bytes moved to HBM after it.
-        renewed: (storage, position) of the first access after a reload.
+        renewed: (storage, first byte of its piece, position) of the first access after a reload ->
+            bytes that went to HBM after the access before.
         starts: by ordinal, how often an instruction begins, if not once: merged with others of its
             line, or split.
-        touched: by position, the tensors nobody placed in SBUF that it touches, where not all fit
-            (None: they do).
         notes: (location number, what) -> count and bytes.
     """
 
@@ -57,11 +55,14 @@ class Plan:
     recast: dict[int, Instruction] = field(default_factory=dict)
     products: dict[int, Cost] = field(default_factory=dict)
     in_psum: set[int] = field(default_factory=set)
-    saves: Counter[int] = field(default_factory=Counter)
-    renewed: set[tuple[int, int]] = field(default_factory=set)
+    renewed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     starts: dict[int, float] = field(default_factory=dict)
-    touched: list[tuple[int, ...]] | None = None
     notes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+
+    @property
+    def close(self) -> bool:
+        """Whether the compiler keeps close to the kernel's lines, as it does after Beta 1."""
+        return self.look_ahead > 0
 
     def note(self, location: int, what: str, size: int = 0) -> None:
         """A pass changed something at a location of the program."""

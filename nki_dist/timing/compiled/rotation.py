@@ -4,7 +4,8 @@ A line makes a tensor in every round of its loop. A compiler gives addresses bef
 so these tensors take turns at a number of buffers, and a round begins when the one that had its
 buffer is over. Every line has as many as are in use at once in the order written; what is left of
 SBUF goes round the lines, cheapest first, a round's worth each, for as long as it lasts. So two
-tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is.
+tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is. Tensors that are
+written piece by piece take turns piece by piece.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
 comes first has room first (`timing.room`).
@@ -19,22 +20,41 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from nki_dist.program import Storage
+from nki_dist.timing.pieces import Span
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Stay:
-    """A tensor on chip, from its first to its last use or until it is spilled.
+    """A piece of a tensor on chip, from its first to its last use or until it is spilled.
 
     Attributes:
         storage: the tensor.
-        size: what it takes there (`room_of`).
+        span: which of its bytes (`timing.pieces`).
+        size: what it takes there.
         first, last: positions of its uses.
+        uses: how many of them aren't over.
+        waiting: the positions that can't begin before it has room.
+        opens: the position in the order written after which it has room, -1 from the beginning.
+        before: the stay of what is reloaded.
+        reload, save: bytes that come back from HBM when it has room, and that go there at its end.
+        until, by: end of the last access so far, and whose that is.
+        gone: it is over, and saved.
     """
 
     storage: Storage
+    span: Span
     size: int
     first: int
     last: int
+    uses: int = 0
+    waiting: list[int] = field(default_factory=list)
+    opens: int = -1
+    before: Stay | None = None
+    reload: int = 0
+    save: int = 0
+    until: float = -1.0
+    by: int = -1
+    gone: bool = False
 
 
 @dataclass
@@ -86,7 +106,7 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
         while stays[ended].last < stay.first:
             of[ended].alive -= 1
             ended = next(ending)
-        key = (stay.storage.location, stay.storage.called, stay.size)
+        key = (stay.storage.location, stay.storage.called, stay.span, stay.size)
         line = of[number] = found.setdefault(key, _Line(stay.size))
         line.stays.append(number)
         line.alive += 1

@@ -1,37 +1,43 @@
-"""What doesn't fit on chip goes to HBM and comes back: which tensors, when, and how many bytes.
+"""What doesn't fit on chip goes to HBM and comes back: which pieces of tensors, when, and how much.
 
-In the order written, whenever a tensor has no room, the one whose next use lies farthest ahead
-leaves (Belady's rule, which moves least for tensors of one size). It is saved after its last use
+In the order written, whenever a piece has no room, the one whose next use lies farthest ahead
+leaves (Belady's rule, which moves least for pieces of one size). It is saved after its last use
 and loaded before the next one; what was loaded from an input needn't be saved. Only what the kernel
-didn't place can leave.
+didn't place can leave. So much more leaves as DMA moves while a save and a load wait to begin:
+otherwise everybody who needs room would wait for both. Not so in kernels of Beta 1: one that spills
+(matmul_v2_b16 in bench/data) takes the time of such waits.
 
 Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.room import capacities, room_of, touched
+from nki_dist.timing.pieces import pieces
+from nki_dist.timing.room import capacities, room_of
 
 
 def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
-    """Find the tensors that leave SBUF for a while."""
+    """Find the pieces of tensors that leave SBUF for a while."""
     storages = graph.program.storages
     most = capacities(storages, arch)[MemoryRegion.sbuf]
-    size = {
+    needed = {
         s.number: room_of(s, arch)
         for s in storages
         if s.region is MemoryRegion.sbuf and not s.placed and s.first >= 0
     }
-    if sum(size.values()) <= most:
+    if sum(needed.values()) <= most:
         return
-    by_position = plan.touched = touched(graph, plan, size)
+    what = pieces(graph, plan, needed)
+    by_position = what.touched
+    size = [what.part(n, needed[s.number]) for n, s in enumerate(what.storages)]
+    nbytes = [what.part(n, s.nbytes) for n, s in enumerate(what.storages)]
     if _fits(by_position, size, most):  # as most kernels do
         return
     uses: dict[int, list[int]] = {}
@@ -39,22 +45,24 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         for n in numbers:
             uses.setdefault(n, []).append(at)
     turn = dict.fromkeys(uses, 0)  # how many uses are over
-    there: dict[int, int] = {}  # storage -> its last use so far
-    farthest: list[tuple[int, int]] = []  # (-next use, storage)
-    gone: set[int] = set()
-    saved = _loaded(graph, size)  # HBM has what they hold
+    there: dict[int, int] = {}  # piece -> its last use so far
+    farthest: list[tuple[int, int]] = []  # (-next use, piece)
+    gone: dict[int, int] = {}  # piece -> bytes saved
+    loaded = _loaded(graph, needed)
+    saved = {n for n, s in enumerate(what.storages) if s.number in loaded}  # HBM has what they hold
+    waiting = 2 * arch.dma_semaphore_ns * arch.dma_engines * arch.dma_engine_gbps  # bytes
+    most -= int(waiting / arch.partition_quadrant) if plan.close else 0
     used = 0
     for at, numbers in enumerate(by_position):
         if not numbers:
             continue
-        written = {a.storage.number for a in graph.tensors[graph.executed[at].ordinal][1]}
+        written = what.written[at]
         for n in numbers:
             if n not in there:
                 used += size[n]
                 if n in gone:
-                    gone.discard(n)
-                    plan.renewed.add((n, at))
-                    plan.note(graph.executed[at].location, "reloaded", storages[n].nbytes)
+                    plan.renewed[what.storages[n].number, what.spans[n][0], at] = gone.pop(n)
+                    plan.note(graph.executed[at].location, "reloaded", nbytes[n])
             there[n] = at
             if n in written and at != uses[n][0]:
                 saved.discard(n)
@@ -70,11 +78,10 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
             victim = heappop(farthest)[1]
             last = there.pop(victim)
             used -= size[victim]
-            gone.add(victim)
-            if victim not in saved:
+            gone[victim] = 0 if victim in saved else nbytes[victim]
+            if gone[victim]:
                 saved.add(victim)
-                plan.saves[last] += storages[victim].nbytes
-                plan.note(graph.executed[last].location, "spilled", storages[victim].nbytes)
+                plan.note(graph.executed[last].location, "spilled", nbytes[victim])
         for n in numbers:
             turn[n] += 1
             if turn[n] == len(uses[n]):
@@ -84,7 +91,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
                 heappush(farthest, (-uses[n][turn[n]], n))
 
 
-def _fits(by_position: Sequence[Sequence[int]], size: Mapping[int, int], most: int) -> bool:
+def _fits(by_position: Sequence[Sequence[int]], size: Sequence[int], most: int) -> bool:
     """Whether all that is in use at once, from first to last use, has room in the order written."""
     last = {n: at for at, numbers in enumerate(by_position) for n in numbers}
     there: set[int] = set()
