@@ -32,6 +32,8 @@ import runpy
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -221,35 +223,25 @@ def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 def _print_as_json() -> None:
     """Have Python show our errors and warnings as data, and others as ever."""
-    shown, in_thread, warned = sys.excepthook, threading.excepthook, warnings.showwarning
+    warned = warnings.showwarning
 
-    def show_error(kind: type[BaseException], error: BaseException, *more: Any) -> None:
-        if isinstance(error, Diagnostic):
-            _print_line(error)
+    def show(found: Any, as_ever: Callable[[], Any]) -> None:
+        if isinstance(found, Diagnostic):
+            print(json.dumps(found.to_dict()), file=sys.stderr, flush=True)
         else:
-            shown(kind, error, *more)
-
-    def show_in_thread(args: threading.ExceptHookArgs) -> None:
-        if isinstance(args.exc_value, Diagnostic):
-            _print_line(args.exc_value)
-        else:
-            in_thread(args)
+            as_ever()
 
     def show_warning(message: Warning | str, *more: Any, **named: Any) -> None:
-        if isinstance(message, Diagnostic):
-            _print_line(message)
-        else:
-            warned(message, *more, **named)
+        show(message, partial(warned, message, *more, **named))
 
-    sys.excepthook, threading.excepthook = show_error, show_in_thread
+    _show_by(show)
     warnings.showwarning = show_warning
 
 
 def _write_pages(folder: Path, tell: bool) -> None:
     """Have errors of ours written as pages, too, before they are shown; `tell` on stderr."""
-    shown, in_thread = sys.excepthook, threading.excepthook
 
-    def write(error: BaseException | None) -> None:
+    def write(error: Any, as_ever: Callable[[], Any]) -> None:
         found = simulator_error(error)
         if found is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -257,17 +249,13 @@ def _write_pages(folder: Path, tell: bool) -> None:
             found.write_report(path)
             if tell:
                 print(f"nki-dist: wrote {path}", file=sys.stderr)
+        as_ever()
 
-    def show_error(kind: type[BaseException], error: BaseException, *more: Any) -> None:
-        write(error)
-        shown(kind, error, *more)
-
-    def show_in_thread(args: threading.ExceptHookArgs) -> None:
-        write(args.exc_value)
-        in_thread(args)
-
-    sys.excepthook, threading.excepthook = show_error, show_in_thread
+    _show_by(write)
 
 
-def _print_line(found: Diagnostic) -> None:
-    print(json.dumps(found.to_dict()), file=sys.stderr, flush=True)
+def _show_by(show: Callable[[Any, Callable[[], Any]], None]) -> None:
+    """Have exceptions that end the program, or a thread, given to `show`, and what shows them."""
+    shown, in_thread = sys.excepthook, threading.excepthook
+    sys.excepthook = lambda kind, error, *more: show(error, partial(shown, kind, error, *more))
+    threading.excepthook = lambda args: show(args.exc_value, partial(in_thread, args))
