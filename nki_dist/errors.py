@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -71,7 +71,7 @@ class Diagnostic(Exception):
         self.own_hint = hint
         self.policy = policy
         # Plain at once: what they were taken from may not survive the trace, or pickling.
-        self.numbers: dict[str, Any] = _plain(numbers or {})
+        self.numbers: dict[str, Any] = plain(numbers or {}, MOST)
         self.picture = picture
 
     @property
@@ -103,7 +103,7 @@ class Diagnostic(Exception):
             "message": self.message,
             "file": file,
             "line": line,
-            "core": _plain(self.core),
+            "core": plain(self.core),
             "instruction": self.instruction,
             "hint": self.hint,
             "numbers": dict(self.numbers),
@@ -170,8 +170,13 @@ def split_location(location: str | None) -> tuple[str | None, int | None]:
     return (file, int(line)) if file and line.isdecimal() else (location, None)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; what JSON hasn't is written as text."""
+def plain(value: Any, most: float = inf) -> Any:
+    """A value as JSON has it; what JSON hasn't is written as text, as are lists of more items.
+
+    An array becomes one list, whatever its shape.
+    """
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.reshape(-1).tolist() if value.ndim else value.item()
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, Integral):
@@ -179,9 +184,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Real):
         return float(value) if isfinite(value) else str(value)  # JSON has no NaN
     if isinstance(value, Mapping):
-        return {str(key): _plain(v) for key, v in value.items()}
+        return {str(key): plain(v, most) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value] if len(value) <= MOST else shown(value)
+        return [plain(v, most) for v in value] if len(value) <= most else shown(value)
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
     return str(value)

@@ -25,8 +25,8 @@ from functools import partial
 from typing import Any
 
 from nki_dist.cli.shared import asking
-from nki_dist.cli.shared.asking import plain
 from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.errors import plain
 from nki_dist.insight.drift import Drift, Shadows
 from nki_dist.insight.record import Record
 

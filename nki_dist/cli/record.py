@@ -29,9 +29,8 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.cli.shared import asking
-from nki_dist.cli.shared.asking import plain
 from nki_dist.cli.shared.command import add_command, refused
-from nki_dist.errors import LaunchError
+from nki_dist.errors import LaunchError, plain
 from nki_dist.insight.record import Record
 from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
 

@@ -7,13 +7,12 @@ Invariant: `to_dict` is plain data that every JSON reader accepts; numbers that 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from nki_dist.compiler.locations import Locations
-from nki_dist.errors import Diagnostic
+from nki_dist.errors import Diagnostic, plain
 
 _SHOWN: Final = 6  # further cases named for a kind of failure
 _ROWS: Final = 24  # rows of the table
@@ -87,7 +86,7 @@ class Failure:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data that JSON can hold, with the keys of `NkiError.to_dict`."""
-        return {**_plain(asdict(self)), "severity": "error", "numbers": _plain(self.numbers or {})}
+        return {**plain(asdict(self)), "severity": "error", "numbers": plain(self.numbers or {})}
 
     def __str__(self) -> str:
         where = [f"in {self.instruction}"] if self.instruction else []
@@ -177,9 +176,9 @@ class Result:
         own = {k: v for k, v in self.__dict__.items() if k not in _NOT_PLAIN}
         return {
             "ok": self.ok,
-            **_plain(own),
+            **plain(own),
             "failures": [f.to_dict() for f in self.failures],
-            "differences": [_plain(asdict(d)) for d in self.differences],
+            "differences": [plain(asdict(d)) for d in self.differences],
         }
 
 
@@ -320,17 +319,3 @@ def _place(r: Result) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join("  " + line for line in text.splitlines())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, (bool, int, str, type(None))):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if hasattr(value, "item"):  # a NumPy scalar
-        return _plain(value.item())
-    return str(value)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-import numpy as np
 
 from nki_dist.cli import run as program
 from nki_dist.cli.check import printing_to_stderr
@@ -167,23 +164,3 @@ def _pages(
     title = escape(arguments.program)
     head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
     yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it; what isn't finite becomes its name."""
-    if isinstance(value, np.ndarray):
-        return [plain(v) for v in value.reshape(-1)]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, (bool, int, float, str)) or value is None:
-        return value
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    try:
-        return plain(float(value))  # the narrow types of ml_dtypes
-    except (TypeError, ValueError):
-        return str(value)
