@@ -70,11 +70,7 @@ class NoValue:
             return NotImplemented  # by identity
         return self._comparison()
 
-    def __ne__(self, other: Any) -> Any:
-        if other is self or other is None or isinstance(other, (str, type)):
-            return NotImplemented
-        return self._comparison()
-
+    __ne__ = __eq__
     __hash__ = object.__hash__
 
     def _arithmetic(self, *_: Any) -> Any:

@@ -289,7 +289,7 @@ def peak(compiled: Compiled, region: str) -> int:
     return int(max(p.facts[f"peak_{region}"] for p in compiled.programs))
 
 
-def beyond(limits: Limits, time_us: float, sbuf: int, psum: int, hbm: int) -> list[Failure]:
+def beyond(limits: Limits, time_us: float, compiled: Compiled) -> list[Failure]:
     """Limits that a launch didn't keep."""
     found = []
     if limits.time_us is not None and time_us > limits.time_us:
@@ -303,9 +303,9 @@ def beyond(limits: Limits, time_us: float, sbuf: int, psum: int, hbm: int) -> li
         )
     per_partition = " per partition"
     for what, got, most, unit in (
-        ("SBUF", sbuf, limits.sbuf_bytes, per_partition),
-        ("PSUM", psum, limits.psum_bytes, per_partition),
-        ("HBM", hbm, limits.hbm_bytes, " apart from the inputs"),
+        ("SBUF", peak(compiled, "sbuf"), limits.sbuf_bytes, per_partition),
+        ("PSUM", peak(compiled, "psum"), limits.psum_bytes, per_partition),
+        ("HBM", hbm_bytes(compiled), limits.hbm_bytes, " apart from the inputs"),
     ):
         if most is not None and got > most:
             found.append(

@@ -188,13 +188,7 @@ class Runner:
         before = [trial.arguments.arrays(rank) for rank in range(self.ranks)]
         originals = [[frameworks.to_numpy(a) for a in mine] for mine in before]
         trial.failures += changed_inputs(compiled, originals, launched, self.writes)
-        trial.failures += beyond(
-            limits,
-            time_us,
-            peak(compiled, "sbuf"),
-            peak(compiled, "psum"),
-            hbm_bytes(compiled),
-        )
+        trial.failures += beyond(limits, time_us, compiled)
 
     def _look(self, trial: Trial, compiled: Compiled, limits: Limits, checker: Checker) -> None:
         """A launch that is looked at: the checker keeps what is wrong, results hold no contents."""
@@ -202,13 +196,7 @@ class Runner:
         trial.compiled, trial.unchecked = compiled, UNCHECKED
         if not isinstance(run.profile, UnknownResult):
             trial.time_us = run.profile.total_us
-        trial.failures += beyond(
-            limits,
-            trial.time_us or 0.0,
-            peak(compiled, "sbuf"),
-            peak(compiled, "psum"),
-            hbm_bytes(compiled),
-        )
+        trial.failures += beyond(limits, trial.time_us or 0.0, compiled)
         function = getattr(self.kernel, "fn", self.kernel)
         name = getattr(function, "__name__", type(function).__name__)
         checker.doubt(checker.entry(function, name), None, UNCHECKED)
