@@ -167,27 +167,21 @@ class _Memories:
         if s.role == "constant":
             return np.frombuffer(s.data or b"", np.uint8)
         if s.role == "local":
-            return _zeros(s) if zeros else _unwritten(program, s)
+            return _filled(program, s, zeros)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
         own = source is None or s.index in self._written
         key = (s.role, s.index, slot.rank if own else id(source))
         if key not in self._shared:
             if source is None:
-                self._shared[key] = _zeros(s) if zeros else _unwritten(program, s)
+                self._shared[key] = _filled(program, s, zeros)
             else:
                 self._shared[key] = _copied(source, s)
         return self._shared[key]
 
 
-def _zeros(s: Storage) -> np.ndarray:
+def _filled(program: Program, s: Storage, zeros: bool) -> np.ndarray:
     memory = aligned(s.nbytes)
-    memory.fill(0)
-    return memory
-
-
-def _unwritten(program: Program, s: Storage) -> np.ndarray:
-    memory = aligned(s.nbytes)
-    memory.view(s.dtype.raw).fill(program.unwritten(s.dtype))
+    memory.view(s.dtype.raw).fill(0 if zeros else program.unwritten(s.dtype))
     return memory
 
 
@@ -287,5 +281,4 @@ class DryCores:
 
     def progress(self) -> tuple[int, int]:
         """Instructions carried out and cores finished; any thread may ask."""
-        runs = list(self._scheduler.cores.values())
-        return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
+        return self._scheduler.progress()

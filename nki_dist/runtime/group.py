@@ -261,10 +261,7 @@ class CoreGroup:
     def progress(self) -> tuple[int, int]:
         """Instructions done and cores finished in the current launch; any thread may ask."""
         scheduler = self.scheduler
-        if scheduler is None:
-            return 0, 0
-        runs = list(scheduler.cores.values())
-        return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
+        return (0, 0) if scheduler is None else scheduler.progress()
 
     def running(self) -> tuple[Position, ...]:
         """Where the core is whose turn it is, if there is a launch; any thread may ask."""

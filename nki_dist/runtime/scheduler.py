@@ -242,6 +242,11 @@ class Scheduler:
         run = self._current
         return [] if run is None else [run.executor.position()]
 
+    def progress(self) -> tuple[int, int]:
+        """Instructions done and cores finished; any thread may ask."""
+        runs = list(self.cores.values())
+        return sum(r.executor.done for r in runs), sum(r.finished for r in runs)
+
     def parked(self) -> list[Wait]:
         return [w for r in self.cores.values() if (w := r.waiting) is not None]
 

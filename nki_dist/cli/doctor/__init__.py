@@ -24,6 +24,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections import Counter
@@ -217,15 +218,8 @@ def check_packages(m: Machine) -> list[Finding]:
 
 def numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: 2.4.0rc1 is (2, 4, 0)."""
-    found = []
-    for part in version.split("."):
-        digits = len(part) - len(part.lstrip("0123456789"))
-        if not digits:
-            break
-        found.append(int(part[:digits]))
-        if digits < len(part):
-            break
-    return tuple(found)
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def check_shared_memory(m: Machine) -> list[Finding]:
