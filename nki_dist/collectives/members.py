@@ -67,7 +67,6 @@ class Members:
     Args:
         sharing: groups that do the same at the same time on the same chips.
         cores: of each rank, that take part together; all of them if 0.
-        channels: that a stream has of those of the rank's cores; all of them if 0.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class Members:
         topology: Topology,
         sharing: int = 1,
         cores: int = 0,
-        channels: int = 0,
     ) -> None:
         self.arch: Arch = question.arch
         self.topology = topology
@@ -92,14 +90,14 @@ class Members:
         stacks = self.arch.hbm_stack_gbps * self.arch.stacks_per_chip
         self.hbm_gbps = stacks / layout.ranks_per_chip
         self.cores = cores or question.arch.cores_per_chip // layout.ranks_per_chip
-        self.channels = channels or question.arch.cc_cores_per_core * self.cores
+        self.channels = question.arch.cc_cores_per_core * self.cores
         self.ports = {k: self._ports(k) for k in self.arch.link_gbps}
 
     def among(self, members: Sequence[int]) -> Members:
         """A part of the group, given by positions."""
         ranks = tuple(self.ranks[m] for m in members)
         question = replace(self._question, group=ranks)
-        return Members(question, self.topology, self.sharing, self.cores, self.channels)
+        return Members(question, self.topology, self.sharing, self.cores)
 
     def _ports(self, kind: str) -> int:
         """Links of a kind that a chip can use to reach the others of the group."""

@@ -23,16 +23,14 @@ def stages(
     topology: Topology,
     sharing: int = 1,
     cores: int = 0,
-    channels: int = 0,
 ) -> list[Stage]:
     """The stages of all_gather, reduce_scatter or all_reduce.
 
     Args:
         sharing: groups with members on the same chip that run this at the same time.
         cores: of each rank, that take part together; all of them if 0.
-        channels: that a stream has of those of the rank's cores; all of them if 0.
     """
-    m = Members(question, topology, sharing, cores, channels)
+    m = Members(question, topology, sharing, cores)
     return algorithm.stages(question.opcode, m, float(question.nbytes))
 
 
@@ -42,19 +40,18 @@ def price_ns(
     topology: Topology,
     sharing: int = 1,
     cores: int = 0,
-    channels: int = 0,
 ) -> float:
     """Simulated time of all_gather, reduce_scatter or all_reduce, from the last member's start."""
     return question.arch.collective_start_ns + sum(
-        stage.total for stage in stages(question, algorithm, topology, sharing, cores, channels)
+        stage.total for stage in stages(question, algorithm, topology, sharing, cores)
     )
 
 
 def all_to_all_ns(
-    question: Question, topology: Topology, sharing: int = 1, cores: int = 0, channels: int = 0
+    question: Question, topology: Topology, sharing: int = 1, cores: int = 0
 ) -> float:
     """All to all, one step: every member has a chunk for every other."""
-    m = Members(question, topology, sharing, cores, channels)
+    m = Members(question, topology, sharing, cores)
     chunk = question.nbytes / m.size
     sent = [(m.crossed(m.chips[0], c), m.on_chip**2 * chunk) for c in m.chips[1:]]
     links = m.to_all(sent)

@@ -35,9 +35,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nki_dist.cli.nccom_test import options, streams
+from nki_dist.cli.nccom_test import options
 from nki_dist.cli.nccom_test.check import Checker
-from nki_dist.cli.nccom_test.plan import Plan, bytes_of, check_sbuf, sizes_of
+from nki_dist.cli.nccom_test.plan import Plan, bytes_of, sizes_of
 from nki_dist.cli.shared.command import add_command
 from nki_dist.cli.shared.files import writing
 
@@ -105,32 +105,17 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
-    if arguments.streams_json:
-        return _run_streams(arguments)
     options.settle(arguments)
     plan, sizes, checker = _prepared(arguments)
-    _say(arguments)
-    scale = _UNITS[arguments.bandwidth_unit]
-    rows = [_row(plan, size, *plan.time_us(size), scale) for size in sizes]
+    if ignored := options.without_effect(arguments):
+        _note(f"no effect on simulated time: {', '.join(ignored)}")
+    rows = [_row(plan, size, _UNITS[arguments.bandwidth_unit]) for size in sizes]
     report, errors = _reported(arguments, plan, rows, checker)
-    return _ended(arguments, report, errors)
-
-
-def _run_streams(arguments: argparse.Namespace) -> int:
-    """The same for collectives that run beside each other, one block for each."""
-    every = streams.of_file(arguments)
-    prepared = [_prepared(s.arguments) for s in every]
-    _say(arguments)
-    plans = [plan for plan, _, _ in prepared]
-    timed = streams.times(plans, [sizes for _, sizes, _ in prepared], [s.count for s in every])
-    blocks, errors = [], 0
-    for stream, (plan, _, checker), found in zip(every, prepared, timed):
-        scale = _UNITS[stream.arguments.bandwidth_unit]
-        rows = [_row(plan, size, name, us, scale) for size, name, us in found]
-        block, wrong = _reported(stream.arguments, plan, rows, checker)
-        blocks.append(block)
-        errors += wrong
-    return _ended(arguments, {"streams": blocks}, errors)
+    if arguments.report_to_json_file:
+        _write(arguments.report_to_json_file, report)
+    if errors:
+        print(f"{errors} errors found - test failed")
+    return 1 if errors else 0
 
 
 def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Checker]:
@@ -143,8 +128,6 @@ def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Che
         arguments.stepbytes,
         arguments.stepfactor,
     )
-    if arguments.sb2sb:
-        check_sbuf(plan, sizes)
     limit = bytes_of(arguments.check_limit, "--check-limit")
     metadata = arguments.variable_size_op_metadata
     checker = Checker(plan, arguments.check or "random", arguments.seed, limit, metadata)
@@ -154,14 +137,6 @@ def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Che
     if arguments.check:
         checker.check_world()
     return plan, sizes, checker
-
-
-def _say(arguments: argparse.Namespace) -> None:
-    ignored = options.without_effect(arguments)
-    if ignored:
-        _note(f"no effect on simulated time: {', '.join(ignored)}")
-    if arguments.sb2sb:
-        _note("tensors in SBUF are priced as in HBM: no figure says what they save")
 
 
 def _reported(
@@ -178,15 +153,8 @@ def _reported(
     return report, len(report["check"]["wrong"])
 
 
-def _ended(arguments: argparse.Namespace, report: dict[str, Any], errors: int) -> int:
-    if arguments.report_to_json_file:
-        _write(arguments.report_to_json_file, report)
-    if errors:
-        print(f"{errors} errors found - test failed")
-    return 1 if errors else 0
-
-
-def _row(plan: Plan, size: int, name: str, us: float, scale: int) -> Row:
+def _row(plan: Plan, size: int, scale: int) -> Row:
+    name, us = plan.time_us(size)
     return Row(plan, size, us, _SHOWN.get(name, name), scale)
 
 

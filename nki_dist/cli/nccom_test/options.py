@@ -51,10 +51,7 @@ _WITHOUT_EFFECT: Final = (
     (("--data-collector-host",), 1),
 )
 
-_LAYOUT: Final = (
-    "says how a tensor lies in SBUF, which no simulated time depends on: --sb2sb has the price of "
-    "all bytes"
-)
+_LAYOUT: Final = "says how a tensor lies in SBUF, which no simulated time depends on"
 # (flag, whether it has a value, why not)
 _REFUSED: Final = (
     ("--input-shape", True, _LAYOUT),
@@ -64,6 +61,13 @@ _REFUSED: Final = (
         "--shared-output-buff",
         False,
         "two ranks with one buffer: HBM belongs to one rank here, and no figure says what it saves",
+    ),
+    ("--sb2sb", False, "tensors in SBUF: no figure says what they save; those in HBM are timed"),
+    (
+        "--streams-json",
+        True,
+        "collectives beside each other: no figure says how they share HBM, DMA engines and EFA; "
+        "time them one by one",
     ),
 )
 
@@ -101,8 +105,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--variable-size-op-metadata", metavar="JSON", help="counts of alltoallv and all_gatherv"
     )
-    data.add_argument("--sb2sb", action="store_true", help="tensors in SBUF; priced as in HBM")
-    data.add_argument("--streams-json", metavar="JSON", help="file of collectives on streams")
     where = parser.add_argument_group("where")
     where.add_argument("--platform", choices=SYSTEMS, help="ours; NEURON_PLATFORM_TARGET_OVERRIDE")
     where.add_argument("--lnc", type=int, metavar="L", help="cores per rank; ours; NEURON_LOGICAL_"
@@ -164,10 +166,6 @@ def settle(arguments: argparse.Namespace) -> None:
     for flag, _, why in _REFUSED:
         if _given(arguments, flag):
             raise refused(f"{flag}: {why}; leave it out")
-    if arguments.sb2sb and arguments.check is not None:
-        raise refused(
-            "--sb2sb with --check; results are checked with tensors in HBM: leave one out"
-        )
     if arguments.check not in (None, *CHECKS):
         raise refused(f"--check {arguments.check}; allowed: {', '.join(CHECKS)}")
     for stat in arguments.stats:
@@ -223,11 +221,6 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         tuple((members[a], members[b]) for a, b in pairs),
         algorithm,
     )
-
-
-def instance_of(arguments: argparse.Namespace) -> int:
-    """How many ranks an instance of the platform has."""
-    return _platform(arguments).ranks_per_instance
 
 
 def _platform(arguments: argparse.Namespace) -> Topology:

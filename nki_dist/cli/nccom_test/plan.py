@@ -134,22 +134,15 @@ class Plan:
         part = whole // self.ranks
         return (part if self.op.reads_part else whole), (part if self.op.writes_part else whole)
 
-    def time_us(
-        self, size: int, beside: Sequence[Plan] = (), channels: int = 0
-    ) -> tuple[str, float]:
+    def time_us(self, size: int) -> tuple[str, float]:
         """The algorithm and its simulated time, in microseconds.
-
-        Args:
-            beside: what other streams do on the same ranks at the same time; it loads the same
-                links between chips.
-            channels: that this has of those of a rank; all of them if 0.
 
         Raises:
             LaunchError: a group can't use the algorithm that was asked for.
         """
         if self.op.paired:
             return "direct", max(self._pair_us(size, pair) for pair in self.pairs)
-        found = (self._group_us(size, g, beside, channels) for g in self.groups)
+        found = (self._group_us(size, g) for g in self.groups)
         return max(found, key=lambda found: found[1])
 
     def _question(self, size: int, group: Sequence[int]) -> Question:
@@ -159,17 +152,13 @@ class Plan:
         )
         return Question(self.op.opcode, size, tuple(group), layout, t.arch)
 
-    def _group_us(
-        self, size: int, group: Sequence[int], beside: Sequence[Plan], channels: int
-    ) -> tuple[str, float]:
+    def _group_us(self, size: int, group: Sequence[int]) -> tuple[str, float]:
         question = self._question(size, group)
-        sharing = sum(sharing_groups(plan.groups, question) for plan in (self, *beside))
+        sharing = sharing_groups(self.groups, question)
         if CARRIED_OUT[self.op.opcode].kind is Kind.DIRECT:
-            found = all_to_all_ns(question, self.topology, sharing, channels=channels)
-            return "direct", found / 1000
+            return "direct", all_to_all_ns(question, self.topology, sharing) / 1000
         algorithm = choose(question, self.algorithm)
-        found = price_ns(question, algorithm, self.topology, sharing, channels=channels)
-        return algorithm.name, found / 1000
+        return algorithm.name, price_ns(question, algorithm, self.topology, sharing) / 1000
 
     def _pair_us(self, size: int, pair: Sequence[int]) -> float:
         touches = CARRIED_OUT[self.op.opcode].touches
@@ -277,25 +266,4 @@ def _check_sizes(plan: Plan, sizes: Sequence[int]) -> None:
                 f"so a multiple of {plan.unit} bytes, such as {nearest}; see -b, -i and -f",
                 got=size,
                 multiple=plan.unit,
-            )
-
-
-def check_sbuf(plan: Plan, sizes: Sequence[int]) -> None:
-    """Inputs and outputs of all sizes fit into a core's SBUF.
-
-    Raises:
-        LaunchError: they don't, or the operation isn't documented for SBUF.
-    """
-    if CARRIED_OUT[plan.op.opcode].kind is Kind.DIRECT:
-        raise refused(f"--sb2sb with {plan.operation}; its tensors must be in HBM")
-    arch = plan.topology.arch
-    room = arch.sbuf_usable_bytes * arch.partitions
-    for size in sizes:
-        taken = sum(plan.counts(size)) * plan.dtype.itemsize
-        if taken > room:
-            raise refused(
-                f"--sb2sb with {size} bytes: input and output of a rank take {taken}; the SBUF of "
-                f"a core has {room} to use. Give a smaller -e",
-                got=taken,
-                most=room,
             )
