@@ -15,7 +15,6 @@ from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.order import OrderGraph, order
 from nki_dist.timing.perfetto import read_trace, write_trace
-from nki_dist.timing.reorder import legal_order, reordered
 from nki_dist.timing.replay import prepared
 from nki_dist.timing.report import Profile
 from nki_dist.timing.schedules import COMPILED, SCHEDULES, check_schedule
@@ -30,12 +29,10 @@ __all__ = [
     "Seat",
     "Timeline",
     "check_schedule",
-    "legal_order",
     "make_profile",
     "order",
     "profile_launch",
     "read_trace",
-    "reordered",
     "write_trace",
 ]
 

@@ -7,8 +7,10 @@ import pytest
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.timing import legal_order, order, reordered
+from nki_dist.timing import order
+from tests.timing import reorder
 from tests.timing.build import compiled, executed
+from tests.timing.reorder import legal_order, reordered
 from tests.timing.test_order import scatter_kernel
 
 
@@ -31,8 +33,6 @@ def test_a_legal_order_gives_the_same_bytes(seed):
 
 
 def test_an_order_without_the_edges_gives_other_bytes(monkeypatch):
-    from nki_dist.timing import reorder
-
     def loose(program):
         graph = order(program)
         graph.data = [()] * len(graph)

@@ -13,10 +13,11 @@ from nki_dist import dtypes
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import instructions
-from nki_dist.timing import order, reordered
+from nki_dist.timing import order
 from nki_dist.timing.cells import Cells, note_read, note_write, overlap
 from nki_dist.timing.footprint import footprint, territories
 from tests.timing.build import compiled
+from tests.timing.reorder import reordered
 
 
 def ancestors(graph):
