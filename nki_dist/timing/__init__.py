@@ -44,7 +44,6 @@ def profile_launch(
     arch: Arch,
     kernel_name: str,
     placement: Sequence[Seat] | None = None,
-    all_addresses: bool = False,
     exchanges: Mapping[str, Rule] = EXCHANGES,
     schedule: str = COMPILED,
 ) -> Profile:
@@ -53,7 +52,7 @@ def profile_launch(
     Args:
         programs: one per physical core, ranks one after the other.
         trips: for each, the trip counts its executor recorded.
-        placement, all_addresses, exchanges, schedule: see `prepared`.
+        placement, exchanges, schedule: see `prepared`.
 
     Raises:
         LaunchError: the trip counts don't belong to the programs, or there is no such schedule.
@@ -64,7 +63,6 @@ def profile_launch(
         arch,
         placement,
         exchanges=exchanges,
-        all_addresses=all_addresses,
         schedule=schedule,
     )
     return make_profile(launch.simulated(), kernel_name)

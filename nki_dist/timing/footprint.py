@@ -103,19 +103,14 @@ class Territory:
         return self._at(lows, highs)
 
 
-def territories(
-    storages: Sequence[Storage], all_addresses: bool = False
-) -> tuple[list[int], list[Territory]]:
+def territories(storages: Sequence[Storage]) -> tuple[list[int], list[Territory]]:
     """By number of a storage, its key and its territory.
 
-    Storages with equal keys hold the same bytes, and their boxes can be compared.
-
-    Args:
-        all_addresses: honour the addresses the allocator chose too, not only the kernel's.
+    Storages with equal keys hold the same bytes, and their boxes can be compared. Addresses count
+    where the kernel gave them: the allocator packs tightly, without an eye on what could overlap in
+    time.
     """
-    groups = _overlapping(
-        [s for s in storages if s.region.on_chip and s.address and (s.placed or all_addresses)]
-    )
+    groups = _overlapping([s for s in storages if s.region.on_chip and s.address and s.placed])
     keys, found = [], []
     known: dict[_Form, Territory] = {}
     for s in storages:

@@ -80,18 +80,16 @@ def order(
     program: Program,
     trips: Sequence[int] = (),
     table: Mapping[str, Spec] = INSTRUCTIONS,
-    all_addresses: bool = False,
 ) -> OrderGraph:
     """The order graph of one core.
 
     Args:
         trips: how often each dynamic loop went round, in the order loops were entered.
-        all_addresses: on-chip tensors also conflict where the allocator gave them the same bytes.
 
     Raises:
         LaunchError: `trips` doesn't belong to this program.
     """
-    builder = _Builder(program, trips, table, all_addresses)
+    builder = _Builder(program, trips, table)
     builder.program()
     for cells in builder.cells.values():
         cells.part()
@@ -149,15 +147,13 @@ def _tensors(i: Instruction, spec: Spec) -> AccessPair:
 class _Builder:
     """Walks the executed instructions of one core in program order."""
 
-    def __init__(
-        self, program: Program, trips: Sequence[int], table: Mapping[str, Spec], everything: bool
-    ) -> None:
+    def __init__(self, program: Program, trips: Sequence[int], table: Mapping[str, Spec]) -> None:
         self.graph = OrderGraph(program)
         self.trips = trips
         self.entered = 0
         self.round = 0
         self.table = table
-        self.keys, self.territories = territories(program.storages, everything)
+        self.keys, self.territories = territories(program.storages)
         self.cells: dict[int, Cells] = {}
         self.known: dict[int, int] = {}
         self.register_writer: dict[int, int] = {}

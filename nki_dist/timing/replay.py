@@ -79,7 +79,6 @@ def prepared(
     placement: Sequence[Seat] | None = None,
     table: Mapping[str, Spec] = INSTRUCTIONS,
     exchanges: Mapping[str, Rule] = EXCHANGES,
-    all_addresses: bool = False,
     schedule: str = PROGRAM,
 ) -> Launch:
     """A launch, ready to be replayed.
@@ -91,8 +90,6 @@ def prepared(
             an HBM stack.
         table: the instruction set.
         exchanges: a rule for each instruction that waits for other cores.
-        all_addresses: tensors also wait for those whose bytes the allocator gave them. Off, because
-            it packs tightly, without an eye on what could overlap in time.
         schedule: "compiled", with what AWS's compiler is taken to change, or "program".
 
     Raises:
@@ -113,7 +110,7 @@ def prepared(
     for program, trips in zip(programs, trips_per_core, strict=True):
         key = (id(program), tuple(trips))
         if key not in graphs:
-            graph = order(program, trips, table, all_addresses)
+            graph = order(program, trips, table)
             plan = compiled(graph, table, arch) if schedule == COMPILED else Plan()
             graphs[key] = Part(graph, plan, describe(graph, table, arch, plan))
         parts.append(graphs[key])
