@@ -14,7 +14,7 @@ from nki_dist.program import Program
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.exchange import EXCHANGES, Rule
 from nki_dist.timing.order import OrderGraph, order
-from nki_dist.timing.perfetto import read_trace, write_trace
+from nki_dist.timing.perfetto import write_trace
 from nki_dist.timing.replay import prepared
 from nki_dist.timing.report import Profile
 from nki_dist.timing.schedules import COMPILED, SCHEDULES, check_schedule
@@ -32,7 +32,6 @@ __all__ = [
     "make_profile",
     "order",
     "profile_launch",
-    "read_trace",
     "write_trace",
 ]
 

@@ -1,35 +1,26 @@
-"""Traces for ui.perfetto.dev and chrome://tracing, and their reader.
+"""Traces for ui.perfetto.dev and chrome://tracing.
 
 One process per core, one thread per engine and DMA queue, one complete event per instruction (and
 per activation table load), an arrow per message between cores. Where transfers of a queue overlap,
 the queue has as many threads as it takes: "dma 0", "dma 1". What the compiler is taken to leave out
 isn't shown. Times are microseconds, as the format wants them, and `args.ns` holds the nanoseconds.
 
-Invariant: `read_trace` accepts what `write_trace` writes and refuses what doesn't keep its rules;
-events of one thread don't overlap. Follows the Trace Event Format.
+Invariant: events of one thread don't overlap. Follows the Trace Event Format.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Final
 
-from nki_dist.errors import ProgramFormatError
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 FORMAT: Final = "nki_dist timeline"
 VERSION: Final = 1
-_FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
-    "M": {"name": str, "pid": int, "args": dict},
-    "X": {"name": str, "pid": int, "tid": int, "ts": (int, float), "dur": (int, float)},
-    "s": {"name": str, "id": int, "pid": int, "tid": int, "ts": (int, float)},
-    "f": {"name": str, "id": int, "pid": int, "tid": int, "ts": (int, float), "bp": str},
-}
 
 
 def write_trace(timeline: Timeline, path: str | PathLike[str]) -> None:
@@ -193,91 +184,3 @@ def _arrow(
             "ts": time / 1000,
         }
         yield event if phase == "s" else {**event, "bp": "e"}
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A trace that was read: `events` by phase ("M", "X", "s", "f"), and what the file is."""
-
-    platform: str
-    events: dict[str, list[dict[str, Any]]]
-
-    def threads(self) -> dict[tuple[int, int], str]:
-        """Names of engines and queues by (process, thread)."""
-        return {
-            (e["pid"], e["tid"]): e["args"]["name"]
-            for e in self.events["M"]
-            if e["name"] == "thread_name"
-        }
-
-
-def read_trace(path: str | PathLike[str]) -> Trace:
-    """Read and check a trace.
-
-    Raises:
-        ProgramFormatError: it isn't one that `write_trace` can have written.
-    """
-    with open(path, encoding="utf-8") as file:
-        try:
-            data = json.load(file)
-        except ValueError as error:
-            raise ProgramFormatError(
-                f"trace {path} isn't JSON: {error}", code="trace-malformed"
-            ) from None
-    other = data.get("otherData") if isinstance(data, dict) else None
-    if not isinstance(other, dict) or other.get("format") != FORMAT:
-        raise ProgramFormatError(
-            f"trace {path} wasn't written by write_trace", code="trace-malformed"
-        )
-    if other.get("version") != VERSION:
-        raise ProgramFormatError(
-            f"trace {path} has version {other.get('version')}; supported: {VERSION}",
-            code="trace-malformed",
-            numbers={"got": other.get("version"), "allowed": VERSION},
-        )
-    events: dict[str, list[dict[str, Any]]] = {phase: [] for phase in _FIELDS}
-    for n, event in enumerate(data.get("traceEvents", ())):
-        _check(event, n)
-        events[event["ph"]].append(event)
-    trace = Trace(str(other.get("platform")), events)
-    _check_whole(trace)
-    return trace
-
-
-def _check(event: Any, n: int) -> None:
-    fields = _FIELDS.get(str(event.get("ph"))) if isinstance(event, dict) else None
-    if fields is None:
-        raise ProgramFormatError(
-            f"trace event {n} has no known phase: {event!r}", code="trace-malformed"
-        )
-    for name, kind in fields.items():
-        if not isinstance(event.get(name), kind):
-            raise ProgramFormatError(
-                f"trace event {n}: {name}={event.get(name)!r}", code="trace-malformed"
-            )
-    if event["ph"] == "X" and event["dur"] < 0:
-        raise ProgramFormatError(
-            f"trace event {n} lasts {event['dur']} us",
-            code="trace-malformed",
-            numbers={"event": n, "got": event["dur"], "least": 0},
-        )
-
-
-def _check_whole(trace: Trace) -> None:
-    """Threads are named, arrows have two ends, and a thread does one thing at a time."""
-    threads = trace.threads()
-    ends: dict[tuple[int, int], float] = {}
-    for e in sorted(trace.events["X"], key=lambda e: e["args"]["ns"]):
-        key = (e["pid"], e["tid"])
-        if key not in threads:
-            raise ProgramFormatError(
-                f"trace event {e['name']} on thread {key}, which has no name",
-                code="trace-malformed",
-            )
-        if e["args"]["ns"][0] < ends.get(key, 0.0):
-            raise ProgramFormatError(
-                f"two events at once on {threads[key]} of process {key[0]}", code="trace-malformed"
-            )
-        ends[key] = e["args"]["ns"][1]
-    if [e["id"] for e in trace.events["s"]] != [e["id"] for e in trace.events["f"]]:
-        raise ProgramFormatError("the trace has arrows with one end only", code="trace-malformed")

@@ -1,6 +1,6 @@
 """The trace of launches in a row: a track of launches, and what engines do in one of each kind.
 
-A trace of `perfetto`, which `read_trace` reads, on the line of `sequence`: process 0 has a slice
+A trace as of `perfetto`, on the line of `sequence`: process 0 has a slice
 for each launch, the others are the cores of the first of each distinct launch, at its place.
 Bounded: of launches the first `MOST_LAUNCHES` are there, and of the cores as many as have
 `MOST_EVENTS` events together; the file says in `otherData.left_out` what isn't.

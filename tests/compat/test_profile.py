@@ -13,7 +13,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.cli import main
-from nki_dist.timing import read_trace
+from tests.timing.traces import read_trace
 
 from .test_run import ADD, write
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import nki_dist as nki
-from nki_dist.timing import read_trace
 from tests.examples.scripts import SPMD, load, run_script
+from tests.timing.traces import read_trace
 
 common: Any = load("_common")
 

@@ -11,8 +11,9 @@ import pytest
 import nki_dist as nki
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.sequence import Sequence
-from nki_dist.timing import read_trace, sequence_trace
+from nki_dist.timing import sequence_trace
 from tests.launcher.in_a_row import Launched, launched, projected, raised, rows
+from tests.timing.traces import read_trace
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compat import beta1
 from nki_dist.compat.beta1 import language as old
-from nki_dist.timing import read_trace
 from nki_dist.timing.compiled import LOOK_AHEAD
 from nki_dist.timing.critical import ROOM, critical_path
 from nki_dist.timing.timeline import MEMORY
+from tests.timing.traces import read_trace
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 
