@@ -14,12 +14,12 @@ import argparse
 import importlib
 import os
 import pkgutil
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
+from nki_dist.cli.shared.child import carried_out
 from nki_dist.errors import LaunchError, NkiError
 
 _DESCRIPTION: Final = "Run and inspect NKI kernels on simulated NeuronCores."
@@ -41,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; `argv` stands in for `sys.argv[1:]`."""
     arguments = parser().parse_args(argv)
     try:
-        if getattr(arguments, "answers", False) and argv is None and hasattr(signal, "sigwaitinfo"):
-            from nki_dist.cli.shared.child import (
-                carried_out,  # needs what macOS and Windows haven't
-            )
-
+        if getattr(arguments, "answers", False) and argv is None:
             return carried_out(lambda: _run(arguments))
         return _run(arguments)
     except LaunchError as error:

@@ -151,8 +151,7 @@ def default_threads() -> int | None:
 
 def processors() -> int:
     """Processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def start_timeout() -> float:

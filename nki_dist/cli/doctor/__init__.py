@@ -38,6 +38,8 @@ from nki_dist.cli.doctor.finding import Finding
 from nki_dist.cli.doctor.ray import RayFacts
 from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError
+from nki_dist.runtime.host_memory import machine_bytes
+from nki_dist.runtime.settings import processors
 
 GIB: Final = 1 << 30
 SHM: Final = "/dev/shm"
@@ -65,7 +67,7 @@ class Machine:
         python: version.
         packages: version of each package that imports; for others why it doesn't, after "!".
         cpus: processors this process may use.
-        memory: bytes of physical memory, 0 if unknown.
+        memory: bytes that a process can have.
         shm_total, shm_free: bytes of /dev/shm, or None if there is none.
         blas: (library, threads) that NumPy and SciPy have loaded.
         environment: the process's environment.
@@ -130,8 +132,8 @@ def look() -> Machine:
     return Machine(
         python=sys.version_info[:3],
         packages=packages,
-        cpus=_cpus(),
-        memory=_memory(),
+        cpus=processors(),
+        memory=machine_bytes(),
         shm_total=shm.total if shm else None,
         shm_free=shm.free if shm else None,
         blas=_blas(),
@@ -163,19 +165,6 @@ def _kept() -> dict[str, Any]:
         return control.status()
     except LaunchError as error:
         return {"state": "error", "why": error.message}
-
-
-def _cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not every system tells
-        return 0
 
 
 def _blas() -> tuple[tuple[str, int], ...]:
@@ -273,11 +262,9 @@ def check_object_store(m: Machine) -> list[Finding]:
         fix = f"set {STORE_VARIABLE} to a positive number of bytes, or unset it"
         return [Finding("FAIL", "object store", f"{STORE_VARIABLE}={asked!r}", fix)]
     size = store_bytes(m)
-    if not size:
-        return [Finding("ok", "object store", "size unknown: this system hides its memory")]
     by = STORE_VARIABLE if asked else "Ray's default, 30 % of memory"
     found = f"{_gib(size)} for all shared_hbm ({by})"
-    if m.memory and size > m.memory:
+    if size > m.memory:
         fix = f"lower {STORE_VARIABLE} below the {_gib(m.memory)} of memory"
         return [Finding("FAIL", "object store", found, fix)]
     if size < GIB:

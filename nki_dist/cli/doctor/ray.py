@@ -7,6 +7,7 @@ Nothing is started or joined: addresses are tried by connecting to them, process
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -92,6 +93,7 @@ def look(version: str) -> RayFacts:
     """
     environment = dict(os.environ)
     folder = environment.get(FOLDER) or environment.get("TMPDIR") or "/tmp"
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     own, last = _own_address(), _read(Path(folder, "ray", "ray_current_cluster"))
     tried = {environment.get(ADDRESS, ""), last, f"127.0.0.1:{HEAD_PORT}"}
     answers = {a: answer(*where) for a in tried if (where := endpoint(a)) is not None}
@@ -104,9 +106,9 @@ def look(version: str) -> RayFacts:
         last_cluster=last,
         folder=folder,
         disk=_free(folder),
-        files=_open_files(),
+        files=FILES if files == resource.RLIM_INFINITY else files,
         token=_has_token(environment),
-        user=_user(),
+        user=os.getuid(),
     )
 
 
@@ -186,10 +188,6 @@ def _host(text: str) -> str:
     return socket.inet_ntop(family, b"".join(words))
 
 
-def _user() -> int:
-    return os.getuid() if hasattr(os, "getuid") else 0
-
-
 def _value(words: list[str], option: str) -> str:
     """Of --option=value, or of --option value."""
     for word, following in zip(words, [*words[1:], ""]):
@@ -221,15 +219,6 @@ def _free(folder: str) -> int:
         return shutil.disk_usage(folder).free
     except OSError:
         return -1
-
-
-def _open_files() -> int:
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return FILES
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def _has_token(environment: Mapping[str, str]) -> bool:

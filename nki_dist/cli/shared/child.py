@@ -17,7 +17,7 @@ from typing import Final
 from nki_dist.errors import LaunchError
 
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h; elsewhere a child outlives a parent that is killed
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def carried_out(command: Callable[[], int]) -> int:
@@ -36,8 +36,7 @@ def carried_out(command: Callable[[], int]) -> int:
         os.set_blocking(told, False)  # a process that the program left may hold the other end
         return _status(ended, _read(told))
     os.close(told)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     own, status = os.getpid(), 0
     try:
