@@ -37,31 +37,6 @@ def test_tiles_are_indexed_in_several_dimensions():
     close(run(kernel, a), a[p, i + j, 2 * k])
 
 
-@pytest.mark.parametrize("name", ["floor", "modulo", "square"])
-def test_expressions_without_a_stride(name):
-    index = {"floor": lambda i: i // 3, "modulo": lambda i: (i * 5) % 7, "square": lambda i: i * i}[
-        name
-    ]
-
-    def kernel(a):
-        out = nl.ndarray((4, 6), dtype=a.dtype, buffer=nl.shared_hbm)
-        back = nl.ndarray((4, 31), dtype=a.dtype, buffer=nl.shared_hbm)
-        p, f = nl.arange(4)[:, None], nl.arange(6)[None, :]
-        nl.store(out[p, f], nl.load(a[p, index(f)]))
-        tile = nl.zeros((4, 31), dtype=a.dtype, buffer=nl.sbuf)
-        tile[p, index(f) + f] = nl.load(a)[p, index(f)]
-        nl.store(back, tile)
-        return out, back
-
-    a = normal(4, 31)
-    out, back = run(kernel, a)
-    f = np.arange(6)
-    close(out, a[:, index(f)])
-    wanted = np.zeros_like(a)
-    wanted[:, index(f) + f] = a[:, index(f)]
-    close(back, wanted)
-
-
 def test_slices_ds_ellipsis_and_index_expressions_mix():
     def kernel(a):
         out = nl.ndarray((4, 3, 5), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -141,6 +116,14 @@ def refused(kernel, message, error=NkiValidationError):
     with pytest.raises(error, match=message) as caught:
         run(kernel, normal(8, 16))
     assert "test_indexing.py:" in caught.value.location
+
+
+def test_an_index_goes_in_equal_steps():
+    def kernel(a):
+        i, j = nl.mgrid[0:8, 0:16]
+        nl.load(a[i, j // 3])
+
+    refused(kernel, "don't go in equal steps")
 
 
 def test_an_index_outside_needs_a_mask():

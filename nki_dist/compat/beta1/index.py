@@ -1,9 +1,9 @@
 """Index expressions of Beta 1: `nl.arange(128)[:, None] * 2 + 1`, `nl.mgrid[0:128, 0:512]`.
 
-An `Index` is an integer for every point of a tile, as `start + sum(step[d] * i[d])` where that is
-possible (strides of an access pattern then follow without enumerating), else as an array of
-numbers (after `//`, `%`, or a product of two expressions). Shapes broadcast as in NumPy; `mgrid`
-is dense, as documented: each of its indices has the shape of the whole grid.
+An `Index` is an integer for every point of a tile, `start + sum(step[d] * i[d])`, so that strides
+of an access pattern follow without enumerating. What isn't of that form (some results of `//`, `%`
+and products of two expressions) is refused. Shapes broadcast as in NumPy; `mgrid` is dense, as
+documented: each of its indices has the shape of the whole grid.
 
 Follows: `nki.language.arange`, `nki.language.mgrid` of the NKI 0.1 documentation (SDK 2.26).
 """
@@ -40,14 +40,13 @@ class Index:
 
     Attributes:
         shape: of the points.
-        start: value at the origin (affine form).
+        start: value at the origin.
         steps: by axis, 0 for an axis it doesn't depend on.
-        values: array that broadcasts to `shape`, or None in the affine form.
         roots: the `arange`s (or axes of an `mgrid`) that it was made from, by which a mask of a
             matmul tells the operands' free axes apart.
     """
 
-    __slots__ = ("roots", "shape", "start", "steps", "values")
+    __slots__ = ("roots", "shape", "start", "steps")
     __array_ufunc__ = None  # a NumPy integer on the left leaves the operator to us
     __hash__ = None  # type: ignore[assignment]
 
@@ -56,7 +55,6 @@ class Index:
         shape: tuple[int, ...],
         start: int,
         steps: tuple[int, ...],
-        values: np.ndarray | None = None,
         roots: frozenset[Root] = frozenset(),
     ) -> None:
         self.roots = roots
@@ -66,7 +64,6 @@ class Index:
         self.steps = (
             tuple(0 if n == 1 else s for n, s in zip(shape, steps)) if 1 in shape else steps
         )
-        self.values = values
 
     @property
     def ndim(self) -> int:
@@ -74,8 +71,6 @@ class Index:
 
     def array(self) -> np.ndarray:
         """The numbers, in an array that broadcasts to `shape`."""
-        if self.values is not None:
-            return self.values
         total = np.full((1,) * len(self.shape), self.start, np.int64)
         for axis, (n, step) in enumerate(zip(self.shape, self.steps)):
             if step:
@@ -87,12 +82,6 @@ class Index:
     def bounds(self, box: Box | None = None) -> tuple[int, int]:
         """Least and greatest value, within a box of the shape."""
         box = box or tuple((0, n) for n in self.shape)
-        if self.values is not None:
-            cut = tuple(
-                slice(lo, hi) if n > 1 else slice(None)
-                for n, (lo, hi) in zip(self.values.shape, box)
-            )
-            return int(self.values[cut].min()), int(self.values[cut].max())
         low = high = self.start
         for step, (lo, hi) in zip(self.steps, box):
             ends = (step * lo, step * (hi - 1))
@@ -105,16 +94,13 @@ class Index:
         more = rank - len(self.shape)
         if not more:
             return self
-        values = self.values
-        if values is not None:
-            values = values.reshape((1,) * more + values.shape)
         shape, steps = (1,) * more + self.shape, (0,) * more + self.steps
-        return Index(shape, self.start, steps, values, self.roots)
+        return Index(shape, self.start, steps, self.roots)
 
     def spread(self, shape: tuple[int, ...]) -> Index:
         """Broadcast to a shape of at least its rank."""
         mine = self.to_rank(len(shape))
-        return Index(shape, mine.start, mine.steps, mine.values, mine.roots)
+        return Index(shape, mine.start, mine.steps, mine.roots)
 
     # ---- new axes ---------------------------------------------------------------------------
 
@@ -137,24 +123,18 @@ class Index:
         sources = [None if k is None else next(axes) for k in key]
         shape = tuple(1 if s is None else self.shape[s] for s in sources)
         steps = tuple(0 if s is None else self.steps[s] for s in sources)
-        values = None if self.values is None else self.values[key]
-        return Index(shape, self.start, steps, values, self.roots)
+        return Index(shape, self.start, steps, self.roots)
 
     # ---- arithmetic -------------------------------------------------------------------------
 
     def _combine(self, other: Any, sign: int) -> Any:
         if isinstance(other, (int, np.integer)):
-            values = None if self.values is None else self.values + sign * int(other)
-            start = self.start + sign * int(other)
-            return Index(self.shape, start, self.steps, values, self.roots)
+            return Index(self.shape, self.start + sign * int(other), self.steps, self.roots)
         if not isinstance(other, Index):
             return NotImplemented
         a, b = _together(self, other)
-        roots = a.roots | b.roots
-        if a.values is not None or b.values is not None:
-            return Index(a.shape, 0, a.steps, a.array() + sign * b.array(), roots)
         steps = tuple(m + sign * n for m, n in zip(a.steps, b.steps))
-        return Index(a.shape, a.start + sign * b.start, steps, None, roots)
+        return Index(a.shape, a.start + sign * b.start, steps, a.roots | b.roots)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, 1)
@@ -173,9 +153,7 @@ class Index:
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, (int, np.integer)):
             n = int(other)
-            values = None if self.values is None else self.values * n
-            steps = tuple(s * n for s in self.steps)
-            return Index(self.shape, self.start * n, steps, values, self.roots)
+            return Index(self.shape, self.start * n, tuple(s * n for s in self.steps), self.roots)
         return self._elementwise(other, np.multiply)
 
     __rmul__ = __mul__
@@ -188,13 +166,11 @@ class Index:
 
     def _elementwise(self, other: Any, function: Callable[..., np.ndarray]) -> Any:
         if isinstance(other, (int, np.integer)):
-            values = function(self.array(), int(other))
-            return simplified(Index(self.shape, 0, self.steps, values, self.roots))
+            return _of_values(function(self.array(), int(other)), self.shape, self.roots)
         if not isinstance(other, Index):
             return NotImplemented
         a, b = _together(self, other)
-        values = function(a.array(), b.array())
-        return simplified(Index(a.shape, 0, a.steps, values, a.roots | b.roots))
+        return _of_values(function(a.array(), b.array()), a.shape, a.roots | b.roots)
 
     # ---- comparisons ------------------------------------------------------------------------
 
@@ -222,8 +198,6 @@ class Index:
         )
 
     def __repr__(self) -> str:
-        if self.values is not None:
-            return f"<index {self.shape}, not affine>"
         return f"<index {self.shape}: {self.start} + {self.steps}>"
 
 
@@ -234,20 +208,23 @@ def _together(a: Index, b: Index) -> tuple[Index, Index]:
     return a.spread(shape), b.spread(shape)
 
 
-def simplified(index: Index) -> Index:
-    """In affine form if its numbers happen to be."""
-    values = index.values
-    if values is None:
-        return index
-    origin = (0,) * values.ndim
-    start = int(values[origin])
+def _of_values(values: np.ndarray, shape: tuple[int, ...], roots: frozenset[Root]) -> Index:
+    """The index expression with these numbers, which broadcast to its shape."""
+    start = int(values[(0,) * values.ndim])
     steps = []
     for axis, n in enumerate(values.shape):
         second = tuple(1 if d == axis else 0 for d in range(values.ndim))
         steps.append(int(values[second]) - start if n > 1 else 0)
-    found = Index(index.shape, start, tuple(steps), None, index.roots)
     narrow = Index(values.shape, start, tuple(steps))
-    return found if np.array_equal(np.broadcast_to(narrow.array(), values.shape), values) else index
+    if not np.array_equal(np.broadcast_to(narrow.array(), values.shape), values):
+        raise NkiValidationError(
+            f"//, % or a product of index expressions of shape {shape} whose numbers don't go in "
+            "equal steps along each dimension; cut the tile where they don't, with loops and "
+            "nl.ds, or choose rows of HBM by a tile of integers",
+            code="index-kind",
+            numbers={"shape": shape},
+        )
+    return Index(shape, start, tuple(steps), roots)
 
 
 def arange(*args: Any) -> Index:
@@ -255,7 +232,7 @@ def arange(*args: Any) -> Index:
     numbers = range(*(int(a) for a in args))
     if not len(numbers):
         raise NkiValidationError(f"nl.arange{args} is empty", code="shape-empty")
-    return Index((len(numbers),), numbers.start, (numbers.step,), None, frozenset({Root()}))
+    return Index((len(numbers),), numbers.start, (numbers.step,), frozenset({Root()}))
 
 
 class Grid(tuple):
@@ -284,7 +261,6 @@ class _MGrid:
                 shape,
                 r.start,
                 tuple(r.step if d == axis else 0 for d in range(len(shape))),
-                None,
                 frozenset({Root()}),
             )
             for axis, r in enumerate(ranges)

@@ -183,7 +183,7 @@ def memset(shape, value, dtype, *, mask=None, engine=_ENGINE, **hints):
 
 def _affine(name: str, index: Any) -> tuple[list[list[int]], int, int]:
     """(pattern, offset, channel multiplier) of an index expression over a tile."""
-    if not isinstance(index, Index) or index.values is not None:
+    if not isinstance(index, Index):
         raise NkiValidationError(
             f"nisa.{name} of {index!r}; allowed: an affine expression of nl.arange or nl.mgrid",
             code="index-kind",

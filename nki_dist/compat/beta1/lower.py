@@ -181,7 +181,7 @@ def assign(dst: Any, value: Any) -> None:
             code="memory-kind",
             hint="",
         )
-    if value.parts is None and dst.parts is None and value.access.same_elements(dst.access):
+    if value.access.same_elements(dst.access):
         return  # the end of `tensor[...] += x`
     kept = value.mask
     if kept is None or kept.shape != dst.shape:
@@ -196,15 +196,9 @@ def assign(dst: Any, value: Any) -> None:
 
 def _assign_whole(dst: Tile, value: Tile) -> None:
     """Write every element of a tile on chip, by the instruction that made the value if possible."""
-    if dst.parts is not None:
-        pieces = fitted(value, dst.shape)
-        state().before_write(dst.access.storage)
-        for box, view in dst.parts:
-            move(view, cut(pieces, box))
-        return
     target = dst.resolve()
     source = fitted(value, target.shape)
-    if value.parts is None and source is value.access:
+    if source is value.access:
         state().before_write(target.storage)
         if retarget(target, source):
             value.borrow(target)
@@ -267,7 +261,7 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
             same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
             in_place(function, dst.tiles[place], value.tiles[place] if same else value)
         return dst
-    if dst.parts is not None or not dst.on_chip:
+    if not dst.on_chip:
         return binary(function, dst, value)
     if leaves_nothing(getattr(value, "mask", None)):
         return dst
@@ -305,8 +299,6 @@ def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
     if not isinstance(src, Tile):
         message = f"nl.load of {src!r}; allowed: a tensor in HBM or a view of one"
         raise NkiValidationError(message, code="memory-kind")
-    if src.parts is not None:
-        src = Tile(src.gathered())
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
     kept = region(mask, src.shape)
     tile = emit.new(shape, src.dtype if dtype is None else dtype)
@@ -336,11 +328,6 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
     kept = region(mask, dst.shape)
     _check_shapes(dst, value)
     state().before_write(dst.access.storage)
-    if dst.parts is not None:
-        source = in_sbuf(fitted(value, dst.shape))
-        for box, view in dst.parts:
-            dma_copy(view, cut(source, box))
-        return
     if kept is None:
         dma_copy(dst.resolve(), in_sbuf(fitted(value, dst.shape)))
         return

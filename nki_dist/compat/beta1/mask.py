@@ -44,8 +44,6 @@ class Term:
 
     def axes(self) -> list[int]:
         """Axes it depends on."""
-        if self.index.values is not None:
-            return [d for d, n in enumerate(self.index.values.shape) if n > 1]
         return [d for d, s in enumerate(self.index.steps) if s and self.index.shape[d] > 1]
 
 
@@ -147,7 +145,7 @@ class Mask:
                 numbers={"got": self.shape, "allowed": shape},
             )
         if self.terms is not None:
-            return Mask(shape, tuple(Term(_cut(t.index, shape), t.op) for t in self.terms))
+            return Mask(shape, tuple(Term(t.index.spread(shape), t.op) for t in self.terms))
         points = self.array()
         points = points.reshape((1,) * more + points.shape)
         cut = tuple(slice(None) if n == 1 else slice(0, m) for n, m in zip(points.shape, shape))
@@ -249,16 +247,6 @@ def joint_shape(shapes: Sequence[tuple[int, ...]], what: str = "masks") -> tuple
             "dimension must be equal, or one of them 1",
             code="shape-broadcast",
         ) from None
-
-
-def _cut(index: Any, shape: tuple[int, ...]) -> Any:
-    index = index.to_rank(len(shape))
-    values = index.values
-    if values is not None:
-        values = values[
-            tuple(slice(None) if n == 1 else slice(0, m) for n, m in zip(values.shape, shape))
-        ]
-    return type(index)(shape, index.start, index.steps, values, index.roots)
 
 
 def _cover(points: np.ndarray) -> list[Box]:

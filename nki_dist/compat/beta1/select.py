@@ -47,7 +47,6 @@ class Selection(NamedTuple):
 
     access: NkiTensor
     guards: tuple[Guard, ...] = ()
-    parts: list[tuple[Box, NkiTensor]] | None = None
 
 
 def select(view: NkiTensor, key: Any, on_chip: bool) -> Selection:
@@ -197,8 +196,6 @@ def _by_index(view: NkiTensor, key: tuple, on_chip: bool) -> Selection:
             guards.append(Guard(wide, view.shape[d], d))
     if on_chip:
         _check_partition(view, key, indices, lead)
-    if any(i.values is not None for i in indices.values()):
-        return _scattered(view, indices, parts, (before, after), tuple(sizes), tuple(guards))
     strides = [0] * rank
     for n, d in [*enumerate(before), *((lead + len(shape) + n, d) for n, d in enumerate(after))]:
         strides[n] = parts[d][1] * view.strides[d]
@@ -213,10 +210,7 @@ def _by_index(view: NkiTensor, key: tuple, on_chip: bool) -> Selection:
 def _placed(index: Index, lead: int, sizes: tuple[int, ...]) -> Index:
     """An index expression as a function of all axes of the result."""
     more = len(sizes) - lead - len(index.shape)
-    values = index.values
-    if values is not None:
-        values = values.reshape((1,) * lead + values.shape + (1,) * more)
-    return Index(sizes, index.start, (0,) * lead + index.steps + (0,) * more, values)
+    return Index(sizes, index.start, (0,) * lead + index.steps + (0,) * more)
 
 
 def _ranked(view: NkiTensor) -> NkiTensor:
@@ -238,10 +232,7 @@ def _check_partition(view: NkiTensor, key: tuple, indices: dict[int, Index], lea
     """Of an on-chip tile only axis 0 goes over partitions, and over nothing else."""
     for d, index in indices.items():
         axes = [a for a, (s, n) in enumerate(zip(index.steps, index.shape)) if s and n > 1]
-        if index.values is not None:
-            axes = [a for a, n in enumerate(index.values.shape) if n > 1]
-        axes = [a + lead for a in axes]
-        wrong = [a for a in axes if (a == 0) != (d == 0)]
+        wrong = [a + lead for a in axes if (a + lead == 0) != (d == 0)]
         if wrong:
             what = "the partition dimension (0)" if d == 0 else f"free dimension {d}"
             raise NkiValidationError(
@@ -249,77 +240,6 @@ def _check_partition(view: NkiTensor, key: tuple, indices: dict[int, Index], lea
                 f"{wrong[0]} of the result; axis 0, and only it, goes over partitions",
                 code="partition-dimension",
             )
-
-
-def _scattered(
-    view: NkiTensor,
-    indices: dict[int, Index],
-    parts: list[Any],
-    basic: tuple[list[int], list[int]],
-    sizes: tuple[int, ...],
-    guards: tuple[Guard, ...],
-) -> Selection:
-    """A view whose elements no single pattern describes: boxes that one describes each."""
-    for guard in guards:
-        guard.check(None, view.storage.label)
-    before, after = basic
-    lead = len(before)
-    at = np.full((1,) * len(sizes), view.offset, np.int64)
-    for d, index in indices.items():
-        at = at + _placed(index, lead, sizes).array() * view.strides[d]
-    places = [*enumerate(before), *((len(sizes) - len(after) + n, d) for n, d in enumerate(after))]
-    for axis, d in places:
-        start, step, count = parts[d]
-        along = [1] * len(sizes)
-        along[axis] = count
-        at = at + ((start + step * np.arange(count)) * view.strides[d]).reshape(along)
-    offsets = np.broadcast_to(at, sizes)
-    boxes = _affine_boxes(offsets, tuple((0, n) for n in sizes))
-    made = [(box, _pattern(view, offsets, box)) for box in boxes]
-    shaped = make(view.storage, view.offset, sizes, (0,) * len(sizes), view.dtype)
-    return Selection(shaped, (), made)
-
-
-def _pattern(view: NkiTensor, offsets: np.ndarray, box: Box) -> NkiTensor:
-    block = offsets[tuple(slice(lo, hi) for lo, hi in box)]
-    strides = []
-    for axis, n in enumerate(block.shape):
-        second = tuple(1 if d == axis else 0 for d in range(block.ndim))
-        strides.append(int(block[second] - block.flat[0]) if n > 1 else 0)
-    return make(view.storage, int(block.flat[0]), block.shape, tuple(strides), view.dtype)
-
-
-def _affine_boxes(offsets: np.ndarray, box: Box) -> list[Box]:
-    """Cut a box where the offsets stop being an arithmetic progression along some axis."""
-    block = offsets[tuple(slice(lo, hi) for lo, hi in box)]
-    for axis, (lo, hi) in enumerate(box):
-        if block.shape[axis] < 3 and block.ndim > 1 and block.shape[axis] == 1:
-            continue
-        steps = np.diff(block, axis=axis)
-        if steps.size and not (steps == steps.flat[0]).all():
-            runs = _runs(steps, axis)
-            if len(runs) == 1:  # steps differ across the other axes
-                runs = [(n, n + 1) for n in range(hi - lo)]
-            found = []
-            for a, b in runs:
-                found += _affine_boxes(offsets, (*box[:axis], (lo + a, lo + b), *box[axis + 1 :]))
-            return found
-    return [box]
-
-
-def _runs(steps: np.ndarray, axis: int) -> list[tuple[int, int]]:
-    """Stretches of an axis with equal steps; a stretch of n steps has n + 1 elements."""
-    rows = np.moveaxis(steps, axis, 0).reshape(steps.shape[axis], -1)
-    runs, first, n = [], 0, 0
-    while n < len(rows):
-        end = n
-        while end + 1 < len(rows) and np.array_equal(rows[end + 1], rows[n]):
-            end += 1
-        runs.append((first, end + 2))
-        first = n = end + 2
-    if first <= len(rows):
-        runs.append((first, len(rows) + 1))
-    return runs
 
 
 def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:

@@ -18,7 +18,6 @@ import numpy as np
 
 from nki_dist.compat.beta1.index import Index, Root
 from nki_dist.compat.beta1.mask import Box, Mask
-from nki_dist.compat.beta1.moves import move
 from nki_dist.compat.beta1.operators import Operators
 from nki_dist.compat.beta1.select import Guard, Selection, cut, operand_box, select
 from nki_dist.compat.beta1.state import state
@@ -34,25 +33,21 @@ class Tile(Operators):
     Attributes:
         access: the access pattern.
         guards: bounds still to be checked.
-        parts: for a view that no access pattern describes, boxes of it with their patterns;
-            `access` then only says shape and dtype.
         mask: which elements the masked instruction that made it wrote; None for all.
         roots: of the index expressions that it was subscripted with.
     """
 
-    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask", "parts", "roots")
+    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask", "roots")
 
     def __init__(
         self,
         access: NkiTensor,
         guards: tuple[Guard, ...] = (),
-        parts: list[tuple[Box, NkiTensor]] | None = None,
         mask: Any = None,
     ) -> None:
         self.access = access
         self.borrowed = False  # `access` is of a tile it was assigned to
         self.guards = guards
-        self.parts = parts
         self.mask = mask
         self.roots: frozenset[Root] = frozenset()
 
@@ -66,17 +61,12 @@ class Tile(Operators):
     name = property(lambda self: self.access.name)
 
     def __repr__(self) -> str:
-        shown = current_tracer().shown(self.access) if tracing() and self.parts is None else ""
+        shown = current_tracer().shown(self.access) if tracing() else ""
         return f"<tile {self.shape} {self.dtype} in {self.buffer.value}{shown}>"
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy of its values at this moment, in a debugged kernel; see NkiTensor.numpy."""
-        if self.parts is None:
-            return self.access.numpy()
-        found = np.empty(self.shape, self.dtype.dtype)
-        for box, view in self.parts:
-            found[tuple(slice(*sides) for sides in box)] = view.numpy()
-        return found
+        return self.access.numpy()
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -90,8 +80,8 @@ class Tile(Operators):
     def __getitem__(self, key: Any) -> Tile:
         if isinstance(key, (Mask, bool, np.bool_)):
             box = operand_box(key, self.shape)
-            return OperandTile(self.access, self.guards, self.parts, box=box)
-        view = self._whole("a subscript")
+            return OperandTile(self.access, self.guards, box=box)
+        view = self._whole()
         found = select(view, key, self.on_chip)
         if found.access is view:
             return self
@@ -105,19 +95,9 @@ class Tile(Operators):
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """The access pattern, bounds checked, cut to a box."""
-        if self.parts is not None:
-            return cut(self.gathered(), box)
         for guard in self.guards:
             guard.check(box, self.access.storage.label)
         return cut(self.access, box)
-
-    def gathered(self) -> NkiTensor:
-        """A new tile with the elements of a view that no single access pattern describes."""
-        assert self.parts is not None
-        full = emit.new(self.shape, self.dtype, self.buffer if self.on_chip else "sbuf")
-        for box, view in self.parts:
-            move(cut(full, box), view)
-        return full
 
     def own(self) -> None:
         """Stop sharing a storage: it is about to be written, or a view of this tile is made."""
@@ -133,10 +113,7 @@ class Tile(Operators):
 
     # ---- other shapes and types --------------------------------------------------------------
 
-    def _whole(self, what: str) -> NkiTensor:
-        if self.parts is not None:
-            message = f"{what} of a view that isn't affine; nl.copy it first"
-            raise NkiValidationError(message, code="view-layout")
+    def _whole(self) -> NkiTensor:
         for guard in self.guards:
             guard.check(None, self.access.storage.label)
         self.own()
@@ -145,11 +122,11 @@ class Tile(Operators):
     def reshape(self, shape: Any, *more: int) -> Tile:
         """The same elements in another shape."""
         sizes = (shape, *more) if hasattr(shape, "__index__") else tuple(shape)
-        return Tile(self._whole("reshape").reshape(tuple(int(n) for n in sizes)))
+        return Tile(self._whole().reshape(tuple(int(n) for n in sizes)))
 
     def view(self, dtype: Any) -> Tile:
         """The same bytes as another dtype."""
-        return Tile(self._whole("view").view(dtype))
+        return Tile(self._whole().view(dtype))
 
     def astype(self, dtype: Any) -> Tile:
         """A copy converted to another dtype."""
@@ -177,7 +154,7 @@ class Tile(Operators):
 
     def expand_dims(self, axis: int) -> Tile:
         """A new dimension of size 1."""
-        return Tile(self._whole("expand_dims").expand_dim(axis % (self.ndim + 1)))
+        return Tile(self._whole().expand_dim(axis % (self.ndim + 1)))
 
     def assert_shape(self, shape: Any) -> Tile:
         """Itself, if it has that shape."""
@@ -206,9 +183,7 @@ class OperandTile(Tile):
                 "in tile[i_p, i_f][i_f < 64]",
                 code="mask-unsupported",
             )
-        return OperandTile(
-            self.access, self.guards, self.parts, box=operand_box(key, self.shape, self.box)
-        )
+        return OperandTile(self.access, self.guards, box=operand_box(key, self.shape, self.box))
 
     def resolve(self, box: Box | None = None) -> NkiTensor:
         """Refused: only matmuls know what the rest of the result is then."""
@@ -217,7 +192,7 @@ class OperandTile(Tile):
 
     def part(self) -> NkiTensor:
         """The box of it that takes part."""
-        return Tile(self.access, self.guards, self.parts).resolve(self.box)
+        return Tile(self.access, self.guards).resolve(self.box)
 
 
 class BlockTile(Operators):
