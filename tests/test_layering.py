@@ -28,6 +28,7 @@ NAMES = frozenset(INSTRUCTIONS)
 LAYERS = (
     {"codes", "forks", "ranges"},
     {"errors"},
+    {"tricks"},
     {"release"},  # below checks, whose fourth question it answers
     {"checks"},
     {"arch", "dtypes"},

@@ -25,6 +25,7 @@ import ray
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.orders import Answer, Order, Unmap
 from nki_dist.core_actor.post import Post
+from nki_dist.tricks import uses
 
 GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't
 # Ray's names of these calls, which else are summed up for each actor, not for all.
@@ -59,7 +60,7 @@ class Calls:
                 return
             self._dismiss(n)
         actor = self._actors[n]
-        if where is None or not self._opened(where):
+        if where is None or not uses("orders") or not self._opened(where):
             self._futures[n] = actor.run.options(name=RUN).remote(order)
             return
         assert self._post is not None

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from nki_dist.core_actor.ray_parts import ray_part, replaced
+from nki_dist.tricks import uses
 
 API_SERVER: Final = "start_api_server"
 HELPERS: Final = ("start_monitor", "start_log_monitor", API_SERVER)
@@ -27,7 +28,7 @@ HELPERS: Final = ("start_monitor", "start_log_monitor", API_SERVER)
 def without_helpers() -> Iterator[None]:
     """While Ray is started; the caller sees to it that this thread alone does so."""
     node = ray_part("ray._private.node", "Node")
-    own = vars(node) if isinstance(node, type) else {}
+    own = vars(node) if isinstance(node, type) and uses("ray-helpers") else {}
     there = [name for name in HELPERS if callable(own.get(name))]
     instead = {n: _without_address if n == API_SERVER else _start_nothing for n in there}
     with replaced(node, instead):

@@ -28,6 +28,7 @@ from ray.experimental import internal_kv
 from nki_dist.core_actor.processes import Process, by_parent
 from nki_dist.forks import once
 from nki_dist.runtime.ray_thread import ray_thread
+from nki_dist.tricks import uses
 
 ENDS: Final = 60.0  # seconds for a start that is under way, and for the end
 UNHEARD: Final = 0.5  # seconds for calls that nobody waits for, as Ray has it
@@ -61,7 +62,7 @@ class OwnRay:
 
     def note(self) -> None:
         """Know its processes of now, and forget those that have ended."""
-        if not self._session:
+        if not self._session or not uses("ray-end"):
             return
         children = by_parent()
         mine = children.get(self._home, [])

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from nki_dist.core_actor.ray_parts import ray_part, replaced
+from nki_dist.tricks import uses
 
 FOLDER_VARIABLE: Final = "RAY_TMPDIR"
 LONGEST: Final = 107  # bytes of a socket's path
@@ -66,6 +67,6 @@ def _private(folder: str) -> bool:
 def on_loopback() -> Iterator[None]:
     """While Ray is started, or one that was started so is joined."""
     constants = ray_part("ray._private.ray_constants")
-    there = hasattr(constants, _CLUSTERS)
+    there = hasattr(constants, _CLUSTERS) and uses("ray-loopback")
     with replaced(constants, {_CLUSTERS: False} if there else {}):
         yield

@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from nki_dist.core_actor.ray_parts import ray_part, replaced
+from nki_dist.tricks import uses
 
 EVERY: Final = 0.02  # seconds between looks
 LONGEST: Final = 5.0  # seconds; Ray waits for half a minute more, and says what failed
@@ -50,7 +51,7 @@ _BEFORE: Final[tuple[tuple[str, str, str, Callable[..., None]], ...]] = (
 def without_waits() -> Iterator[None]:
     """While Ray is started; the caller sees to it that this thread alone does so."""
     with ExitStack() as stack:
-        for module, name, method, before in _BEFORE:
+        for module, name, method, before in _BEFORE if uses("ray-waits") else ():
             owner = ray_part(module, name)
             own = vars(owner).get(method) if isinstance(owner, type) else None
             if callable(own):

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from nki_dist.core_actor.ray_parts import ray_part
 from nki_dist.forks import once
+from nki_dist.tricks import uses
 
 PRINTS: Final = "print_to_stdstream"
 ABOUT: Final = "worker processes have been started on node"
@@ -25,7 +26,7 @@ class SlowStarts:
         self._told = False
         worker = ray_part("ray._private.worker")
         self._print = getattr(worker, PRINTS, None)
-        if callable(self._print):
+        if callable(self._print) and uses("ray-warnings"):
             setattr(worker, PRINTS, self._printed)
 
     def starting(self) -> None:

@@ -30,6 +30,7 @@ import ray
 from nki_dist.core_actor.nodes import private
 from nki_dist.isa.core import CoreSlot
 from nki_dist.ranges import named
+from nki_dist.tricks import uses
 
 FIRST: Final = "ray::NeuronCore"  # as Ray has it; tools find processes of actors by `ray::`
 ARGUMENTS: Final = slice(45, 47)  # start and end, of what follows the name in /proc/PID/stat
@@ -75,6 +76,8 @@ def who(cores: Sequence[CoreSlot], world: str) -> str:
 
 def _write(*arguments: str) -> bool:
     """Have these as the arguments of this process, as far as there is room; whether that worked."""
+    if not uses("titles"):
+        return False
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = map(int, fields[ARGUMENTS])

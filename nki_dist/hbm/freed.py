@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 
+from nki_dist.tricks import uses
+
 
 def give_back() -> bool:
     """Give whole pages of freed memory back to the system; whether there were any.
@@ -15,4 +17,4 @@ def give_back() -> bool:
     False as well where the C library can't (malloc_trim(3) is of glibc).
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return trim is not None and bool(trim(ctypes.c_size_t(0)))
+    return uses("give-back") and trim is not None and bool(trim(ctypes.c_size_t(0)))

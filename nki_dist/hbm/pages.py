@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nki_dist.tricks import uses
+
 BLOCK: Final = 512  # bytes of stat's st_blocks
 SLACK: Final = 1 << 20  # bytes for what Ray puts beside an object
 
@@ -47,7 +49,7 @@ def pages_of(socket: str, processes: str = "/proc") -> Pages | None:
         socket: path, as `ray.nodes()` has it.
         processes: where the system shows its processes.
     """
-    for process in _numbered(Path(processes)):
+    for process in _numbered(Path(processes)) if uses("store-pages") else ():
         try:
             arguments = (process / "cmdline").read_bytes().split(b"\0")
             if f"--store_socket_name={socket}".encode() not in arguments:

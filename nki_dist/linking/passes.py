@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from types import MappingProxyType
 from typing import Final
 
-from nki_dist.errors import LaunchError
+from nki_dist.tricks import named_by
 
 VARIABLE: Final = "NKI_DIST_LINK_WITHOUT"
 
@@ -31,15 +30,4 @@ def left_out() -> frozenset[str]:
     Raises:
         LaunchError: there is no such pass.
     """
-    asked = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
-    if asked == ["all"]:
-        return frozenset(PASSES)
-    unknown = [name for name in asked if name not in PASSES]
-    if unknown:
-        raise LaunchError(
-            f"{VARIABLE} names {unknown[0]!r}; allowed: all, or some of {', '.join(PASSES)}, "
-            "separated by commas",
-            code="setting-value",
-            numbers={"got": unknown[0], "allowed": ("all", *PASSES)},
-        )
-    return frozenset(asked)
+    return named_by(VARIABLE, PASSES)

@@ -22,6 +22,7 @@ from typing import Final
 from nki_dist.compiler.widen import Rewrite
 from nki_dist.program import Access, Instruction, Program, Storage
 from nki_dist.program.walk import operands
+from nki_dist.tricks import uses
 
 # Without the global lock, counts are split between threads and say less.
 COUNTED: Final = hasattr(sys, "getrefcount") and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -39,7 +40,7 @@ class Lives:
     """
 
     def __init__(self, program: Program) -> None:
-        self.known = COUNTED
+        self.known = COUNTED and uses("references")
         self._storages = program.storages
         self._recorded: Counter[int] = Counter()
         self._copy = Rewrite((), ())

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from nki_dist.tricks import uses
+
 _AGAIN: Final = 1.0  # seconds
 
 
@@ -31,7 +33,7 @@ class TimeOver(Exception):
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
     """Raise TimeOver in the block when it takes longer; None for no limit."""
-    if seconds is None:
+    if seconds is None or not uses("deadlines"):
         yield
         return
     thread = ctypes.c_ulong(threading.get_ident())
