@@ -102,18 +102,18 @@ def test_rows_that_were_refused_are_listed():
 
 
 def test_families_left_out_are_shown_once_measured():
-    line = {"rows": 3, "now": 5.0, "left_out": 11.5, "moved": {"dma_floor_ns": 1.25}}
+    line = {"rows": 3, "now": 5.0, "left_out": 11.5, "moved": {"dma_element_ns": 1.25}}
     left_out = {"families": {"att": line}, "now": 5.0, "left_out": 11.5}
     only = made([point("att-1")], [result("att-1", 100.0)], left_out)
     text = pages.page(only)
-    assert "| att | 3 | 5.0 % | 11.5 % | `dma_floor_ns` x 1.25 |" in text
+    assert "| att | 3 | 5.0 % | 11.5 % | `dma_element_ns` x 1.25 |" in text
     assert "| median error of families left out | <= 12 % | 11.5 % | yes |" in text
 
 
 def test_figures_are_listed_with_their_source():
-    figure = Figure("dma_floor_ns", 88.0, "att rows", ("trn1", "trn2"))
+    figure = Figure("dma_element_ns", 88.0, "att rows", ("trn1", "trn2"))
     table = pages.fitted_table([figure])
-    assert table.endswith("| `dma_floor_ns` | 88 | trn1, trn2 | att rows |")
+    assert table.endswith("| `dma_element_ns` | 88 | trn1, trn2 | att rows |")
     assert pages.fitted_table([]) == "None yet."
 
 
