@@ -13,7 +13,7 @@ from bench.accuracy import leave_out, widths
 from bench.accuracy.bars import Bar, bars
 from bench.accuracy.judge import Errors, Point, by_family, cores, errors, percent, points, variants
 from bench.accuracy.rows import DATA, FIRST, PUBLIC, Result, Row, all_rows, chosen, read_results
-from nki_dist.timing.band import ASSUMED, BOUND_BY, FREEDOM, HELD, WIDTHS, width
+from nki_dist.timing.band import ASSUMED, FREEDOM, HELD, WIDTHS, width
 
 RESULTS: Final = "simulated.jsonl"
 LEFT_OUT: Final = "left_out.json"
@@ -149,14 +149,14 @@ def _failed(found: Found) -> str:
 
 
 def widths_table() -> str:
-    kinds: dict[str, list[str]] = {}
-    for kind, bound in BOUND_BY.items():
-        kinds.setdefault(bound, []).append(kind)
-    kinds |= {"waits": ["everything else"], "around": ["start and end of a kernel"]}
-    rows = [[b, ", ".join(kinds[b]), f"{w:.3f}", _factor(w)] for b, w in WIDTHS.items()]
+    words = {"around": "the start and the end of a kernel", "collectives": "collectives"}
+    rows = [
+        [b, words.get(b, "all else of its critical path"), f"{w:.3f}", _factor(w)]
+        for b, w in WIDTHS.items()
+    ]
     rows.append(["assumed", "added, times the share that is assumed", f"{ASSUMED:.3f}", ""])
     rows.append(["Beta 1", "added, to a kernel of Beta 1", f"{FREEDOM:.3f}", ""])
-    head = ["bound by", "pieces of the critical path", "width", "band if nothing else bounds it"]
+    head = ["width of", "which is", "width", "band if nothing else takes time"]
     return table(head, rows)
 
 

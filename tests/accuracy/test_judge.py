@@ -32,7 +32,7 @@ def test_ranks():
 
 
 def test_a_row_is_covered_up_to_its_own_width():
-    edge = WIDTHS["tensor"]
+    edge = WIDTHS["kernel"]
     assert point("a-1", edge - 1e-9).covered and point("a-1", 1e-9 - edge).covered
     assert not point("a-1", edge + 1e-9).covered
     assert errors([point("a-1", 0.0), point("a-2", 9.0)]).covered == 0.5

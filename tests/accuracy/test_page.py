@@ -143,6 +143,6 @@ def test_dots_lie_where_their_times_are():
 
 def test_bands_are_shown_as_percent_of_the_time_in_their_middle():
     table = pages.covered_table([point("a-1"), point("b-1", bounds={"transfers": 1.0})])
-    assert f"| a | 1 | {pages._factor(WIDTHS['tensor'])} |" in table
+    assert f"| a | 1 | {pages._factor(WIDTHS['kernel'])} |" in table
     assert pages._factor(log(1.25)) == "-20 % to +25 %"
     assert Shares({"tensor": 1.0}, 0.0) == point("a-1").of
