@@ -2,7 +2,7 @@
 
 --run          first simulate rows; reads kernels from checkouts below $NKI_REF
 --fit          print the widths of the band that the results give
---leave-out    first fit figures without a family at a time; the same checkouts, and long
+--leave-out    first fit figures without some of the rows; the same checkouts, and long
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ def main() -> None:
         _run(options, families, limits)
     if options.leave_out:
         rows = chosen(all_rows(), families, options.id)
-        some = leave_out.sample(rows, read_results(data / RESULTS), options.sample)
-        leave_out.write(data / LEFT_OUT, leave_out.measure(some, options.jobs, limits, _say))
+        results = read_results(data / RESULTS)
+        some = leave_out.sample(rows, results, options.sample)
+        quick = leave_out.quick(rows, results)
+        found = leave_out.measure(some, quick, options.jobs, limits, _say)
+        leave_out.write(data / LEFT_OUT, found)
     found = Found.read(data)
     if not found.points:
         raise SystemExit(f"{data / RESULTS} has no results: run python -m bench.accuracy --run")
@@ -57,7 +60,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--run", action="store_true", help="simulate rows")
     parser.add_argument("--fit", action="store_true", help="print the band's widths")
-    parser.add_argument("--leave-out", action="store_true", help="errors of families left out")
+    parser.add_argument("--leave-out", action="store_true", help="errors of rows left out")
     parser.add_argument("--json", action="store_true", help="bars as JSON")
     parser.add_argument("--source", default="", metavar="A,B", help="families to run; all")
     parser.add_argument("--id", default="", metavar="PART", help="of the ids of rows to run")
@@ -65,7 +68,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="rows at the same time")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds of a row")
     parser.add_argument("--memory", type=int, default=10, help="GiB of a row")
-    parser.add_argument("--sample", type=int, default=leave_out.SAMPLE, help="rows left out, each")
+    parser.add_argument(
+        "--sample", type=int, default=leave_out.SAMPLE, help="rows of each family to fit to"
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the results")
     parser.add_argument("--no-page", action="store_true", help="leave docs/accuracy.md as it is")
     return parser.parse_args()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, expm1, log, nan
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -136,6 +136,30 @@ class Variants:
     picked: bool
     rank: float
     median: float
+
+
+class Cores(NamedTuple):
+    """One kernel of one shape, measured on one core and on two that share the work.
+
+    Attributes:
+        error: logarithm of the simulated over the measured gain by the second core.
+    """
+
+    one: Point
+    two: Point
+
+    @property
+    def error(self) -> float:
+        return self.two.error - self.one.error
+
+
+def cores(of: Iterable[Point]) -> list[Cores]:
+    """The launches of the first set that differ in the number of cores only."""
+    alike: dict[tuple[str, str], dict[int, Point]] = {}
+    for p in of:
+        if p.row.config:
+            alike.setdefault((p.row.family, repr(sorted(p.row.config.items()))), {})[p.row.lnc] = p
+    return [Cores(found[1], found[2]) for found in alike.values() if {1, 2} <= found.keys()]
 
 
 def variants(of: Iterable[Point]) -> list[Variants]:

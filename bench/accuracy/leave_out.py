@@ -1,16 +1,17 @@
-"""How good is the model for kernels like none it was fitted to? A family is left out at a time.
+"""How good is the model for kernels like none it was fitted to? Some rows are left out.
 
 The figures fitted to measured times are those of kind "fitted" in `nki_dist.arch`, and those whose
-source names measured rows (ROWS) before anything else. For each family they are fitted anew without
-its rows, and its rows are then simulated with what came out. A fit tries values around today's:
+source names measured rows (ROWS) before anything else. For each family, each problem and each range
+of sizes they are fitted anew without its rows, and its rows are then simulated with what came out.
+A fit tries values around today's:
 first every figure is moved alone and the change of every row's time is recorded; changes of several
 figures are taken to multiply, and figures are moved one after the other while the error of the rows
 that take part falls. That product is only used to choose values. The error that is reported comes
-from simulating the family with all of them.
+from simulating the rows left out with all of them.
 
-Only a sample of rows of each family is used, the ones that simulate quickest, since every row is
-simulated several times for each figure. Errors of rules that have no figure aren't left out: the
-rules were found while looking at all families.
+Only a sample of rows of each family is fitted to, the ones that simulate quickest, since every row
+is simulated several times for each figure; those that are judged are more. Errors of rules that
+have no figure aren't left out: the rules were found while looking at all families.
 """
 
 from __future__ import annotations
@@ -38,9 +39,25 @@ from nki_dist.timing import COMPILED
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)
 PLATFORMS: Final = ("trn1", "trn2")
-SAMPLE: Final = 8  # rows of each family
+SAMPLE: Final = 8  # rows of each family that are fitted to
+QUICK: Final = 5_000  # instructions; rows that have more aren't judged
 _ROWS: Final = "ROWS"
 _ROUNDS: Final = 20  # over all figures; the descent ends when a round changes nothing
+
+
+def _size(row: Row) -> str:
+    us = row.measured_us
+    return "below 100 us" if us < 100 else "100 us to 1 ms" if us < 1000 else "above 1 ms"
+
+
+# What is left out together: rows with the same answer.
+PARTS: Final[Mapping[str, Callable[[Row], str]]] = MappingProxyType(
+    {
+        "family": lambda row: row.family,
+        "problem": lambda row: row.problem or row.id.rpartition("-")[0],
+        "size": _size,
+    }
+)
 
 
 class Figure(NamedTuple):
@@ -126,6 +143,15 @@ def sample(rows: Iterable[Row], results: Mapping[str, Result], most: int = SAMPL
     return [row for members in kept.values() for row in members]
 
 
+def quick(rows: Iterable[Row], results: Mapping[str, Result]) -> list[Row]:
+    """The rows that execute at most QUICK instructions."""
+    return [
+        row
+        for row in rows
+        if row.judged and (r := results.get(row.id)) and r.device_us and r.instructions <= QUICK
+    ]
+
+
 class Effects(NamedTuple):
     """For each row, the logarithm of its error now and of its change for a figure and a factor."""
 
@@ -133,21 +159,21 @@ class Effects(NamedTuple):
     errors: np.ndarray
     changes: Mapping[tuple[Figure, float], np.ndarray]
 
-    def without(self, family: str) -> Effects:
-        keep = np.array([row.family != family for row in self.rows])
-        rows = [row for row in self.rows if row.family != family]
+    def without(self, part: str, of: Callable[[Row], str] = PARTS["family"]) -> Effects:
+        keep = np.array([of(row) != part for row in self.rows])
+        rows = [row for row in self.rows if of(row) != part]
         return Effects(rows, self.errors[keep], {k: v[keep] for k, v in self.changes.items()})
 
 
 def loss(rows: Sequence[Row], errors: np.ndarray) -> float:
-    """What a fit makes small: the mean over families of the median absolute error.
+    """What a fit makes small: the mean over families of their mean absolute errors.
 
     Rows that two cores worked on say nothing of the scale: their median is taken off.
     """
     families = np.array([row.family for row in rows])
     cores = np.array([TWO_CORES in row.flags for row in rows])
     errors = errors - np.where(cores, np.median(errors[cores]) if cores.any() else 0.0, 0.0)
-    return float(np.mean([np.median(abs(errors[families == f])) for f in set(families)]))
+    return float(np.mean([abs(errors[families == f]).mean() for f in set(families)] or [0.0]))
 
 
 def refitted(effects: Effects, of: Sequence[Figure]) -> dict[Figure, float]:
@@ -177,10 +203,51 @@ def measured_error(row: Row, us: float) -> float:
 
 
 def measure(
-    rows: Sequence[Row], jobs: int, limits: Limits, say: Callable[[str], None] = print
+    rows: Sequence[Row],
+    judged: Sequence[Row],
+    jobs: int,
+    limits: Limits,
+    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """By family, the median error of its rows with figures fitted without it, and with today's."""
+    """Errors with figures fitted without a row's family, problem or size, and with today's.
+
+    Args:
+        rows: fitted to.
+        judged: simulated again with what came out.
+    """
     of = figures()
+    effects = _effects(rows, of, jobs, limits, say)
+    chosen = {
+        kind: {
+            part: refitted(effects.without(part, part_of), of)
+            for part in dict.fromkeys(map(part_of, judged))
+        }
+        for kind, part_of in PARTS.items()
+    }
+    now: dict[str, float] = {}
+    left: dict[str, dict[str, float]] = {kind: {} for kind in PARTS}
+    for row, answer, error in each(partial(_again, chosen=chosen), judged, jobs, limits):
+        say(f"{row.id}: {error or 'left out'}")
+        if answer is not None:
+            now[row.id] = measured_error(row, answer[0])
+            for kind, us in zip(PARTS, answer[1:], strict=True):
+                left[kind][row.id] = measured_error(row, us)
+    ran = [row for row in judged if row.id in now]
+    return {
+        "rows": len(ran),
+        "now": _errors(ran, ran, now),
+        **{kind: _summary(kind, ran, now, left[kind], chosen[kind]) for kind in PARTS},
+    }
+
+
+def _effects(
+    rows: Sequence[Row],
+    of: Sequence[Figure],
+    jobs: int,
+    limits: Limits,
+    say: Callable[[str], None],
+) -> Effects:
+    """What moving each figure alone does to the rows' times."""
     trials = [{figure: factor} for figure in of for factor in FACTORS]
     changes: dict[str, np.ndarray] = {}
     now: dict[str, float] = {}
@@ -190,7 +257,7 @@ def measure(
             now[row.id] = measured_error(row, answer[0])
             changes[row.id] = np.log(np.array(answer[1:]) / answer[0])
     ran = [row for row in rows if row.id in now]
-    effects = Effects(
+    return Effects(
         ran,
         np.array([now[row.id] for row in ran]),
         {
@@ -198,48 +265,41 @@ def measure(
             for n, trial in enumerate(trials)
         },
     )
-    chosen = {
-        family: refitted(effects.without(family), of)
-        for family in dict.fromkeys(row.family for row in ran)
-    }
-    left: dict[str, float] = {}
-    for row, answer, error in each(partial(_again, chosen=chosen), ran, jobs, limits):
-        say(f"{row.id}: {error or f'left out {answer:.1f} us'}")
-        if answer is not None:
-            left[row.id] = measured_error(row, answer)
-    return _summary([row for row in ran if row.id in left], now, left, chosen)
 
 
-def _again(row: Row, chosen: Mapping[str, Mapping[Figure, float]]) -> float:
-    return times(row, [chosen[row.family]])[1]
+def _again(row: Row, chosen: Mapping[str, Mapping[str, Mapping[Figure, float]]]) -> list[float]:
+    return times(row, [chosen[kind][part_of(row)] for kind, part_of in PARTS.items()])
 
 
 def _summary(
+    kind: str,
     rows: Sequence[Row],
     now: Mapping[str, float],
     left: Mapping[str, float],
     chosen: Mapping[str, Mapping[Figure, float]],
 ) -> dict[str, Any]:
-    families = {}
-    for family in chosen:
-        mine = [row for row in rows if row.family == family]
-        moved = {f.name: factor for f, factor in chosen[family].items() if factor != 1}
-        families[family] = {
-            "rows": len(mine),
-            "now": round(_median(mine, rows, now), 2),
-            "left_out": round(_median(mine, rows, left), 2),
-            "moved": moved,
-        }
-    medians = {"now": _median(rows, rows, now), "left_out": _median(rows, rows, left)}
-    return {"families": families, **{name: round(value, 2) for name, value in medians.items()}}
+    parts = {}
+    for part, factors in chosen.items():
+        mine = [row for row in rows if PARTS[kind](row) == part]
+        if mine:
+            parts[part] = {
+                "rows": len(mine),
+                "now": _errors(mine, rows, now)["median"],
+                "left_out": _errors(mine, rows, left)["median"],
+                "moved": {f.name: factor for f, factor in factors.items() if factor != 1},
+            }
+    return {**_errors(rows, rows, left), "parts": parts}
 
 
-def _median(mine: Sequence[Row], rows: Sequence[Row], errors: Mapping[str, float]) -> float:
+def _errors(
+    mine: Sequence[Row], rows: Sequence[Row], errors: Mapping[str, float]
+) -> dict[str, float]:
     """In percent; the factor of rows that two cores worked on is that of all of them."""
     shared = [errors[row.id] for row in rows if TWO_CORES in row.flags]
     scale = float(np.median(shared)) if shared else 0.0
     off = [abs(errors[row.id] - scale * (TWO_CORES in row.flags)) for row in mine]
-    return percent(float(np.median(off)))
+    levels = {"median": 0.5, "p90": 0.9}
+    return {name: round(percent(float(np.quantile(off, q))), 2) for name, q in levels.items()}
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:

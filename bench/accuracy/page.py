@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from bench.accuracy import leave_out, widths
 from bench.accuracy.bars import Bar, bars
-from bench.accuracy.judge import Errors, Point, by_family, errors, points, variants
+from bench.accuracy.judge import Errors, Point, by_family, cores, errors, percent, points, variants
 from bench.accuracy.rows import DATA, FIRST, PUBLIC, Result, Row, all_rows, chosen, read_results
-from nki_dist.timing.band import ASSUMED, BOUND_BY, FREEDOM, HELD, WIDTHS, width
+from nki_dist.timing.band import ASSUMED, FREEDOM, HELD, WIDTHS, width
 
 RESULTS: Final = "simulated.jsonl"
 LEFT_OUT: Final = "left_out.json"
@@ -57,7 +57,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def page(found: Found) -> str:
     """The whole page; its words are in page.md."""
-    left_out = left_out_section(found.left_out) if found.left_out else ""
     return Template(Path(__file__).with_name("page.md").read_text()).substitute(
         bars=bars_table(found.bars()),
         families=families_table(found.points),
@@ -70,7 +69,9 @@ def page(found: Found) -> str:
         widths=widths_table(),
         covered=covered_table(found.points),
         fitted=fitted_table(leave_out.figures()),
-        left_out=left_out,
+        left_out=left_out_table(found.left_out),
+        parts=parts_table(found.left_out),
+        cores=cores_table(found.points),
     )
 
 
@@ -148,14 +149,14 @@ def _failed(found: Found) -> str:
 
 
 def widths_table() -> str:
-    kinds: dict[str, list[str]] = {}
-    for kind, bound in BOUND_BY.items():
-        kinds.setdefault(bound, []).append(kind)
-    kinds |= {"waits": ["everything else"], "around": ["start and end of a kernel"]}
-    rows = [[b, ", ".join(kinds[b]), f"{w:.3f}", _factor(w)] for b, w in WIDTHS.items()]
+    words = {"around": "the start and the end of a kernel", "collectives": "collectives"}
+    rows = [
+        [b, words.get(b, "all else of its critical path"), f"{w:.3f}", _factor(w)]
+        for b, w in WIDTHS.items()
+    ]
     rows.append(["assumed", "added, times the share that is assumed", f"{ASSUMED:.3f}", ""])
     rows.append(["Beta 1", "added, to a kernel of Beta 1", f"{FREEDOM:.3f}", ""])
-    head = ["bound by", "pieces of the critical path", "width", "band if nothing else bounds it"]
+    head = ["width of", "which is", "width", "band if nothing else takes time"]
     return table(head, rows)
 
 
@@ -185,22 +186,42 @@ def fitted_table(figures: Sequence[leave_out.Figure]) -> str:
     return table(["figure", "value", "platforms", "source"], rows)
 
 
-def left_out_section(left_out: Mapping[str, Any]) -> str:
-    """How good the model is for a family that no figure was fitted to."""
+def left_out_table(left_out: Mapping[str, Any]) -> str:
+    """Errors of rows whose family, problem or size no figure was fitted to."""
+    if not left_out:
+        return "Not measured yet."
+    count = str(left_out["rows"])
+    rows = [
+        [f"a {kind}", str(len(left_out[kind]["parts"])), count, *_percents(left_out[kind])]
+        for kind in leave_out.PARTS
+    ]
+    rows.append(["nothing: the figures as they are", "", count, *_percents(left_out["now"])])
+    return table(["left out together", "parts", "rows", "median", "90th percentile"], rows)
+
+
+def _percents(of: Mapping[str, float]) -> list[str]:
+    return [f"{of[name]:.1f} %" for name in ("median", "p90")]
+
+
+def parts_table(left_out: Mapping[str, Any]) -> str:
+    """The same for each family and range of sizes, with the figures that came out otherwise."""
     rows = []
-    for name, line in left_out["families"].items():
-        moved = ", ".join(f"`{figure}` x {factor:g}" for figure, factor in line["moved"].items())
-        errors_ = [f"{line['now']:.1f} %", f"{line['left_out']:.1f} %"]
-        rows.append([name, str(line["rows"]), *errors_, moved or "none"])
-    total = [f"{left_out['now']:.1f} %", f"{left_out['left_out']:.1f} %"]
-    rows.append(["**all**", str(sum(x["rows"] for x in left_out["families"].values())), *total, ""])
-    head = ["family", "rows", "median now", "left out", "figures that moved"]
-    return f"{_LEFT_OUT}\n{table(head, rows)}\n"
+    for kind in ("family", "size") if left_out else ():
+        for name, line in left_out[kind]["parts"].items():
+            moved = ", ".join(f"`{figure}` x {by:g}" for figure, by in line["moved"].items())
+            errors_ = [f"{line['now']:.1f} %", f"{line['left_out']:.1f} %"]
+            rows.append([name, str(line["rows"]), *errors_, moved or "none"])
+    return table(["left out", "rows", "median now", "left out", "figures that moved"], rows)
 
 
-_LEFT_OUT: Final = """
-How much is owed to having seen the rows? Every figure above is fitted anew without a family, among
-values from 0.6 to 1.6 times today's, and the family is simulated with the result;
-`bench/accuracy/leave_out.py` says how. Rules that have no figure were found while looking at all
-families, which this can't undo. Of each family, the rows that are quickest to simulate take part.
-"""
+def cores_table(of: Sequence[Point]) -> str:
+    """What a second core gained, measured and simulated."""
+    rows = []
+    for pair in cores(of):
+        one, two = pair
+        times = [f"{us:,.1f}" for us in (one.row.measured_us, two.row.measured_us)]
+        gains = [one.row.measured_us / two.row.measured_us, one.us / two.us]
+        name = f"{one.row.id}, {two.row.id}"
+        rows.append([name, *times, *(f"{g:.2f}" for g in gains), f"{percent(-pair.error):+.0f} %"])
+    head = ["rows", "one core, us", "two, us", "gain", "simulated", "off"]
+    return table(head, rows) if rows else "None."

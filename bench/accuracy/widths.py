@@ -1,10 +1,10 @@
 """Working out the widths of the band in `nki_dist/timing/band.py` from the errors of measured rows.
 
-Each bound's width is a quantile of the errors of the kernels it bounds, by regression of quantiles
-on the shares, drawn towards the quantile of all where few rows speak for it. Widths fitted to a
-family aren't used to judge that family: a factor on all of them is chosen so that families which
-took no part are covered as often as wanted. In the regression, families count by the root of their
-size: the many rows of one kernel aren't as many witnesses.
+The widths of a kernel and of what is around it are quantiles of errors, by regression of quantiles
+on their shares of the time, drawn towards the quantile of all where few rows speak for it. Widths
+fitted to a family aren't used to judge that family: a factor on all of them is chosen so that
+families which took no part are covered as often as wanted. In the regression, families count by the
+root of their size: the many rows of one kernel aren't as many witnesses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from bench.accuracy.judge import Point, by_family
-from nki_dist.timing.band import AROUND, BOUND_BY, COLLECTIVES, WAITS, width
+from nki_dist.timing.band import AROUND, COLLECTIVES, KERNEL, width
 
 LEVEL: Final = 0.8  # of the kernels are meant to be inside
 # Of rows that took no part, halves drawn at random, some 4 % fewer are covered than of those that
@@ -25,7 +25,6 @@ LEVEL: Final = 0.8  # of the kernels are meant to be inside
 AIM: Final = LEVEL + 0.07
 # No row has a collective; what `python -m bench.collectives_accuracy` leaves out is this far off.
 COLLECTIVES_WIDTH: Final = 0.35
-BOUNDS: Final = (*sorted({*BOUND_BY.values()} - {COLLECTIVES}), WAITS, AROUND)
 _WITNESSES: Final = 4.0  # covered rows it takes to narrow a bound below the width of all
 _APART: Final = 3.0  # a bound's width is at most so many times that of all, or so much less
 _LEAST: Final = 0.02  # narrower than this, not even a measurement repeats
@@ -112,8 +111,9 @@ def _regression(points: Sequence[Point]) -> Widths:
     common = max(_quantile(list(off), list(weights)), _LEAST)
     shares = np.array(
         [
-            [*(p.of.bounds.get(bound, 0.0) for bound in BOUNDS), p.of.assumed, p.of.free]
+            [1 - around, around, p.of.assumed, p.of.free]
             for p in points
+            for around in [p.of.bounds.get(AROUND, 0.0)]
         ]
     )
     n, k = shares.shape
@@ -144,4 +144,4 @@ def _regression(points: Sequence[Point]) -> Widths:
     )
     if not found.success:
         raise RuntimeError(f"no widths: {found.message}")
-    return Widths(dict(zip(BOUNDS, found.x[: k - 2].tolist())), *map(float, found.x[k - 2 : k]))
+    return Widths(dict(zip((KERNEL, AROUND), found.x[:2].tolist())), *map(float, found.x[2:k]))

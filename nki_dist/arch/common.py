@@ -51,11 +51,11 @@ _LIMITS: Final = FrozenMap(
 _TIMING: Final = FrozenMap(
     {
         "min_issue_cycles": published(64, "ISA26, SHR: about 64 cycles for any compute engine"),
-        "access_cycles": fitted(
-            68,
-            "A2: about 60 cycles to begin an access to SBUF or PSUM, which engines can hide in "
-            "part; PERF: about 100 for each instruction; ROWS have 40 to 120 on Vector (rope and "
-            "Mamba of several widths), though ISA26 has max(64, N)",
+        "access_cycles": derived(
+            64,
+            "min_issue_cycles, the least that an instruction takes: A2 says the same of an access "
+            "to SBUF or PSUM, about 60; PERF: about 100 for each instruction; ROWS have 40 to 120 "
+            "on Vector (rope and Mamba of several widths), though ISA26 has max(64, N)",
         ),
         "dependent_latency": published(
             {"vector": 100}, "A2: 100 more for small or dependent ones on Vector"
@@ -140,12 +140,14 @@ _FABRIC: Final = FrozenMap(
             "NCT: all-gathers of 1 KB take 6.2 us (32 ranks) and 10.0 us (8); their mean, without "
             "Mesh's two steps. INTRA: 1 to tens of us for all latencies together",
         ),
-        "kernel_start_ns": fitted(9000, "ROWS: the smallest kernels; PROFILE: 13 to 20 us before"),
+        "kernel_start_ns": fitted(
+            7000, "ROWS: the smallest kernels, without kernel_end_ns; PROFILE: 13 to 20 us before"
+        ),
         "kernel_pair_ns": fitted(
             10000,
             "ROWS: kernels on both cores of a pair, against the same on one; no figure exists",
         ),
-        "kernel_end_ns": fitted(3000, "ROWS: the smallest kernels; PROFILE: about 5 us after"),
+        "kernel_end_ns": derived(5000, "PROFILE: about 5 us after the last instruction"),
         "launch_gap_ns": published(
             0, "ASYNC: executions that are queued show no idle time between them"
         ),

@@ -115,7 +115,6 @@ class Dma:
     dma_queues_per_engine: int
     dma_partitions_per_engine: int
     dma_engine_gbps: float
-    dma_floor_ns: float  # shortest time of one descriptor (one partition) on its engine
     dma_element_ns: float  # shortest time of one discontiguous element
     has_hwdge: bool
     dma_issue_hwdge_ns: float
@@ -124,7 +123,8 @@ class Dma:
     dma_semaphore_ns: float  # from semaphore to start, across engines
     dma_lead_fraction: float  # of dma_semaphore_ns, what passes before the first byte
     dma_packet_bytes: int
-    dma_efficient_bytes: int  # pieces below this are moved one by one, with a small share
+    # Pieces below this are moved one by one, with a small share; a row takes at least as long.
+    dma_efficient_bytes: int
     dma_compute_fraction: float  # of the copy rate
     dma_transpose_hbm_fraction: float
     dma_transpose_sbuf_fraction: float

@@ -66,7 +66,6 @@ FACTS: Final = FrozenMap(
             17.0, "ROWS: a matmul that moves 5.4 GB; DMAB's sustained rate. DMAO's peak is 27.2"
         ),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn1"),
-        "dma_floor_ns": assumed(30.0, "near trn2's; small transfers of autocomp's rows"),
         "dma_element_ns": derived(7.0, "PERF: 4 bytes take about 7 ns on the engine"),
         "has_hwdge": published(False, "A3, DGE: from gen3"),
         "dma_issue_hwdge_ns": assumed(600.0, "unused, since has_hwdge is False; trn2's figure"),

@@ -63,9 +63,6 @@ FACTS: Final = FrozenMap(
             "ROWS: weights streamed by one core; DMAO's peak is 27.2, DMAB's sustained rate 23",
         ),
         "dma_trigger_ns": derived(8.0, "PROFILE: trigger instruction on its queue"),
-        "dma_floor_ns": fitted(
-            20.0, "ROWS: rows of 512 bytes one after the other; DMAO's 88 ns is their latency"
-        ),
         "dma_element_ns": fitted(
             16.0, "ROWS: norms that load pieces of 24 to 64 bytes; PERF has 7 for 4 bytes on trn1"
         ),

@@ -61,7 +61,6 @@ FACTS: Final = FrozenMap(
         ),
         "dma_engine_gbps": published(38.4, "DMAO"),
         "dma_trigger_ns": assumed(8.0, "the figure of trn2; none exists for trn3"),
-        "dma_floor_ns": assumed(88.0, "the figure of trn2; none exists for trn3"),
         "dma_element_ns": assumed(7.0, "trn1's figure (PERF); none exists for trn3"),
         "has_hwdge": published(True, "A3, DGE: from gen3"),
         "dma_issue_hwdge_ns": assumed(600.0, "A3's figure for trn2; none exists for trn3"),

@@ -1,9 +1,11 @@
 """How far a simulated time can be from what a device shows: a band around it.
 
 The figures come from kernels whose time on a device is published (`bench/data`, docs/accuracy.md):
-`python -m bench.accuracy --fit` works them out anew, and a test compares. What bounds a kernel
-says how well its time is known, so each bound has a width of its own, and a kernel's width is their
-mean, weighted with their shares of the device's time. Time that rests on figures or costs that
+`python -m bench.accuracy --fit` works them out anew, and a test compares. What a device spends
+before and after a kernel is known less well than the kernel, so short kernels have wider bands: a
+kernel's width is the mean of both, weighted with their shares of the device's time. A width for
+each engine made bands wider, and held fewer kernels of families that it wasn't fitted to. Time that
+rests on figures or costs that
 nobody publishes counts more, and so do kernels of Beta 1: AWS's compiler orders their instructions
 and places their tensors as it sees fit, while those of later releases say more of it themselves.
 Widths are natural logarithms of a factor, so that a band is as wide upwards as downwards in ratio,
@@ -39,16 +41,13 @@ BOUND_BY: Final = MappingProxyType(
 )
 WAITS: Final = "waits"
 AROUND: Final = "around"  # the start and the end of a kernel on the device
+KERNEL: Final = "kernel"  # all bounds that have no width of their own
 
-# By bound; made by `python -m bench.accuracy --fit`.
+# Made by `python -m bench.accuracy --fit`.
 WIDTHS: Final = MappingProxyType(
     {
-        "elementwise": 0.126,
-        "exchanges": 0.169,
-        "tensor": 0.056,
-        "transfers": 0.287,
-        "waits": 0.163,
-        "around": 0.294,
+        "kernel": 0.155,
+        "around": 0.323,
         "collectives": 0.35,
     }
 )
@@ -106,7 +105,7 @@ def width(
     freedom: float = FREEDOM,
 ) -> float:
     """The logarithm of the factor between a time and either end of its band."""
-    bounded = sum(share * widths[bound] for bound, share in of.bounds.items())
+    bounded = sum(s * widths.get(bound, widths[KERNEL]) for bound, s in of.bounds.items())
     return bounded + of.assumed * assumed + of.free * freedom
 
 

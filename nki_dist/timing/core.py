@@ -18,12 +18,13 @@ from math import inf
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer, spilling
+from nki_dist.timing.dma import DmaEngines, Transfer, spilling
 from nki_dist.timing.engines import TensorClock
 from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.room import Rooms
+from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 from nki_dist.timing.turns import turns
 

@@ -1,10 +1,10 @@
-"""Simulated time of DMA: what transfers ask for, the engines of a core, the HBM cores share.
+"""Simulated time of DMA: what transfers ask for, and the engines of a core.
 
 A DMA instruction is triggered on its queue once its semaphores allow it; `dma_semaphore_ns` passes
 between trigger and use, most of it before the data moves. Every 8 partitions have their engine; a
-row (one partition's share) takes the longest of the floor of a descriptor, its bytes at the
-engine's rate, and its discontiguous pieces. Bytes from and to HBM also pass the stack, whose
-bandwidth its cores share first come, first served.
+row (one partition's share) takes its bytes at the engine's rate, at least `dma_efficient_bytes` of
+them, or its discontiguous pieces if they take longer. Bytes from and to HBM also pass the stack,
+whose bandwidth is shared equally by its cores that move data.
 
 A transfer begins when each of its engines has at most one other to move before it (`takes_at`), and
 engines serve transfers in that order. Packets of less than `dma_efficient_bytes` are the exception:
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
 from nki_dist.program import Access, Instruction
+from nki_dist.timing.stack import HbmBandwidth
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,9 @@ def _packet_ns(cost: Cost, arch: Arch) -> float:
 
 
 def _row_ns(size: float, pieces: float, arch: Arch) -> float:
-    return max(arch.dma_floor_ns, size / arch.dma_engine_gbps, pieces * arch.dma_element_ns)
+    """A row, on one partition; a short one takes as long as one that DMA moves well."""
+    long = max(size, arch.dma_efficient_bytes) / arch.dma_engine_gbps
+    return max(long, pieces * arch.dma_element_ns)
 
 
 def _alike(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
@@ -282,12 +285,13 @@ class DmaEngines:
             its end, and the transfer it had to wait for (or -1).
         """
         free, user, parts = self.free, self.user, self._demand(t).parts
-        ends = [(free[e] if free[e] > at else at) + ns for e, ns in parts]
+        starts = [free[e] if free[e] > at else at for e, _ in parts]
+        ends = [start + ns for start, (_, ns) in zip(starts, parts, strict=True)]
         end = max(ends)
         last = parts[ends.index(end)][0]
         blocker = user[last] if free[last] > asked else -1
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
-        late = max(0.0, stack.run(t.hbm_read + t.hbm_written, at) - end)
+        late = stack.run(self, t.hbm_read + t.hbm_written, min(starts), end) - end
         for (e, ns), own in zip(parts, ends, strict=True):
             self._taken[e] += own + late - max(free[e], at)
             self.before[e], free[e] = free[e], own + late
@@ -295,6 +299,13 @@ class DmaEngines:
             user[e] = who
             self._turn_ns[e] = t.packet_ns
         return end + late, blocker
+
+    def delay(self, since: float, by: float) -> None:
+        """What is asked for later waits longer, as another core had a share of the stack."""
+        for block, free in enumerate(self.free):
+            if free > since:
+                self.free[block] = free + by
+                self._taken[block] += by
 
     # ---- transfers of small packets -------------------------------------------------------------
 
@@ -364,18 +375,3 @@ class _Scattered:
     packet_ns: float
     looked: float
     moved: float
-
-
-class HbmBandwidth:
-    """The bandwidth of one HBM stack."""
-
-    def __init__(self, arch: Arch) -> None:
-        self.rate = arch.hbm_stack_gbps * arch.hbm_efficiency
-        self.free = 0.0
-
-    def run(self, size: int, at: float) -> float:
-        """When `size` bytes that ask at `at` have passed."""
-        if not size:
-            return at
-        self.free = max(self.free, at) + size / self.rate
-        return self.free

@@ -22,9 +22,9 @@ from typing import TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.timing.core import CoreReplay
-from nki_dist.timing.dma import HbmBandwidth
 from nki_dist.timing.exchange import Rule
 from nki_dist.timing.messages import Messages
+from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import (
     DATA,
     ISSUE,

@@ -51,7 +51,7 @@ _FIGURE: Final = {
 }
 _TOGETHER: Final = 4096  # cores whose times are added in one go
 _UNKNOWN: Final = "cost"  # stands for a cost that nobody documents
-_DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_floor_ns", "dma_semaphore_ns")
+_DMA: Final = ("dma_element_ns", "dma_engine_gbps", "dma_semaphore_ns")
 
 
 def make_profile(timeline: Timeline, kernel: str) -> Profile:

@@ -131,17 +131,41 @@ def leave_out_launch():
     return Launch(copied, (np.zeros((128, 64), np.float32),), {})
 
 
+def test_problems_and_sizes_are_left_out_together():
+    rows = [row("kda/silu/a", 99.0), row("att-apc-2", 100.0), row("att-apc-3", 1000.0)]
+    found = {kind: [part_of(r) for r in rows] for kind, part_of in leave_out.PARTS.items()}
+    assert found == {
+        "family": ["kda", "att", "att"],
+        "problem": ["kda/silu", "att-apc", "att-apc"],
+        "size": ["below 100 us", "100 us to 1 ms", "above 1 ms"],
+    }
+    of = effects({"att-1": -log(1.6), "b-1": 0.4}, {RATE: [1.0, 1.0]})
+    assert refitted(of.without("b", leave_out.PARTS["problem"]), [RATE]) == {RATE: 1.6}
+
+
+def test_rows_of_many_instructions_are_not_judged():
+    rows = [row(f"a-{n}") for n in range(3)]
+    results = {
+        r.id: replace(result(r.id, 10.0), instructions=5_000 + n) for n, r in enumerate(rows)
+    }
+    assert [r.id for r in leave_out.quick(rows, results)] == ["a-0"]
+
+
 def test_measured_with_a_family_left_out(monkeypatch):
     """One family's start takes 0.8 of the figure; the other, whose start is as it says, is told so
-    by the first, and the first by the other."""
+    by the first, and the first by the other. As for sizes, there is none to learn from."""
     monkeypatch.setattr("bench.accuracy.simulate.launch_of", lambda row: leave_out_launch())
     monkeypatch.setattr(leave_out, "figures", lambda: [START])
     now, less = leave_out.times(row("a-1"), [{START: 0.8}])
     said = []
     rows = [row("a-1", less), row("b-1", now)]
-    found = leave_out.measure(rows, 2, leave_out.Limits(60.0, 8), said.append)
+    found = leave_out.measure(rows, rows, 2, leave_out.Limits(60.0, 8), said.append)
     off = pytest.approx(100 * (now / less - 1), abs=0.01)
-    a, b = found["families"]["a"], found["families"]["b"]
-    assert a == {"rows": 1, "now": off, "left_out": off, "moved": {}}
-    assert b == {"rows": 1, "now": 0.0, "left_out": off, "moved": {"kernel_start_ns": 0.8}}
-    assert found["left_out"] == off and len(said) == 4
+    for kind in ("family", "problem"):
+        a, b = found[kind]["parts"].values()
+        assert a == {"rows": 1, "now": off, "left_out": off, "moved": {}}
+        assert b == {"rows": 1, "now": 0.0, "left_out": off, "moved": {"kernel_start_ns": 0.8}}
+        assert found[kind]["median"] == found[kind]["p90"] == off
+    (size,) = found["size"]["parts"].values()
+    assert size["rows"] == found["rows"] == 2 and size["moved"] == {}
+    assert found["now"]["median"] < off.expected and len(said) == 4

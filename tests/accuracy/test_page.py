@@ -102,18 +102,24 @@ def test_rows_that_were_refused_are_listed():
 
 
 def test_families_left_out_are_shown_once_measured():
-    line = {"rows": 3, "now": 5.0, "left_out": 11.5, "moved": {"dma_floor_ns": 1.25}}
-    left_out = {"families": {"att": line}, "now": 5.0, "left_out": 11.5}
+    line = {"rows": 3, "now": 5.0, "left_out": 8.5, "moved": {"dma_element_ns": 1.25}}
+    all_of_it = {"median": 8.5, "p90": 25.5, "parts": {"att": line}}
+    left_out = {"rows": 3, "now": {"median": 5.0, "p90": 9.0}}
+    left_out |= dict.fromkeys(("family", "problem", "size"), all_of_it)
     only = made([point("att-1")], [result("att-1", 100.0)], left_out)
     text = pages.page(only)
-    assert "| att | 3 | 5.0 % | 11.5 % | `dma_floor_ns` x 1.25 |" in text
-    assert "| median error of families left out | <= 12 % | 11.5 % | yes |" in text
+    assert "| att | 3 | 5.0 % | 8.5 % | `dma_element_ns` x 1.25 |" in text
+    assert "| a family | 1 | 3 | 8.5 % | 25.5 % |" in text
+    assert "| nothing: the figures as they are |  | 3 | 5.0 % | 9.0 % |" in text
+    assert "| median error of families left out | <= 9 % | 8.5 % | yes |" in text
+    assert "| 90th percentile of families left out | <= 25 % | 25.5 % | no |" in text
+    assert "Not measured yet." in pages.page(made([point("att-1")], [result("att-1", 100.0)]))
 
 
 def test_figures_are_listed_with_their_source():
-    figure = Figure("dma_floor_ns", 88.0, "att rows", ("trn1", "trn2"))
+    figure = Figure("dma_element_ns", 88.0, "att rows", ("trn1", "trn2"))
     table = pages.fitted_table([figure])
-    assert table.endswith("| `dma_floor_ns` | 88 | trn1, trn2 | att rows |")
+    assert table.endswith("| `dma_element_ns` | 88 | trn1, trn2 | att rows |")
     assert pages.fitted_table([]) == "None yet."
 
 
@@ -137,6 +143,6 @@ def test_dots_lie_where_their_times_are():
 
 def test_bands_are_shown_as_percent_of_the_time_in_their_middle():
     table = pages.covered_table([point("a-1"), point("b-1", bounds={"transfers": 1.0})])
-    assert f"| a | 1 | {pages._factor(WIDTHS['tensor'])} |" in table
+    assert f"| a | 1 | {pages._factor(WIDTHS['kernel'])} |" in table
     assert pages._factor(log(1.25)) == "-20 % to +25 %"
     assert Shares({"tensor": 1.0}, 0.0) == point("a-1").of

@@ -12,7 +12,7 @@ from nki_dist.timing.band import COLLECTIVES, WIDTHS
 from tests.accuracy.made import point
 
 WANTED = norm.ppf((1 + widths.AIM) / 2)  # spreads that hold AIM of normal errors
-SHAPES = ({"tensor": 1.0}, {"transfers": 1.0}, {"tensor": 0.5, "transfers": 0.5})
+SHAPES = ({"kernel": 1.0}, {"around": 1.0}, {"kernel": 0.5, "around": 0.5})
 
 
 def drawn(per_family: int, spreads: dict[str, float], seed: int = 0, families: int = 6):
@@ -27,35 +27,43 @@ def drawn(per_family: int, spreads: dict[str, float], seed: int = 0, families: i
     return of
 
 
+def kernels(per_family):
+    """Rows whose time is spent on the kernel, and nothing around it."""
+    draw = np.random.default_rng(0)
+    return [
+        point(f"f{n % 6}-{n}", 0.2 * draw.standard_normal(), bounds={"waits": 1.0})
+        for n in range(6 * per_family)
+    ]
+
+
 def test_bounds_get_the_width_of_their_errors():
-    table = widths.fitted(drawn(60, {"tensor": 0.1, "transfers": 0.2}))
-    assert table.by_bound["tensor"] == pytest.approx(WANTED * 0.1, rel=0.25)
-    assert table.by_bound["transfers"] == pytest.approx(WANTED * 0.2, rel=0.25)
+    table = widths.fitted(drawn(60, {"kernel": 0.1, "around": 0.2}))
+    assert table.by_bound["kernel"] == pytest.approx(WANTED * 0.1, rel=0.25)
+    assert table.by_bound["around"] == pytest.approx(WANTED * 0.2, rel=0.25)
 
 
 def test_bounds_are_not_further_apart_than_rows_can_tell():
-    table = widths.fitted(drawn(30, {"tensor": 0.001, "transfers": 0.3})).by_bound
-    assert table["tensor"] > max(table.values()) / widths._APART**2 - 0.001
+    table = widths.fitted(drawn(30, {"kernel": 0.001, "around": 0.3})).by_bound
+    assert table["kernel"] > max(table.values()) / widths._APART**2 - 0.001
 
 
 def test_a_bound_without_rows_gets_the_width_of_all():
-    table = widths.fitted(drawn(30, {"tensor": 0.2, "transfers": 0.2}))
-    for bound in ("elementwise", "waits", "around"):
-        assert table.by_bound[bound] == pytest.approx(WANTED * 0.2, rel=0.2)
+    table = widths.fitted(kernels(60))
+    assert table.by_bound["around"] == pytest.approx(WANTED * 0.2, rel=0.2)
     assert table.assumed == pytest.approx(WANTED * 0.2, rel=0.2)
 
 
 def test_few_rows_do_not_narrow_a_bound():
-    of = drawn(30, {"tensor": 0.2, "transfers": 0.2})
-    perfect = [point(f"f0-w{n}", 0.0, bounds={"waits": 1.0}) for n in range(3)]
-    some = widths.fitted(of + perfect).by_bound["waits"]
+    of = kernels(60)
+    perfect = [point(f"f0-w{n}", 0.0, bounds={"around": 1.0}) for n in range(3)]
+    some = widths.fitted(of + perfect).by_bound["around"]
     assert some == pytest.approx(WANTED * 0.2, rel=0.2)
-    perfect = [point(f"f{n % 6}-w{n}", 0.0, bounds={"waits": 1.0}) for n in range(80)]
-    assert widths.fitted(of + perfect).by_bound["waits"] < 0.1
+    perfect = [point(f"f{n % 6}-w{n}", 0.0, bounds={"around": 1.0}) for n in range(80)]
+    assert widths.fitted(of + perfect).by_bound["around"] < 0.1
 
 
 def test_what_is_assumed_adds_where_errors_say_so():
-    of = drawn(30, {"tensor": 0.1, "transfers": 0.1})
+    of = drawn(30, {"kernel": 0.1, "around": 0.1})
     draw = np.random.default_rng(1)
     guessed = [
         point(f"f{n % 6}-a{n}", 0.5 * draw.standard_normal(), assumed=1.0) for n in range(80)
@@ -64,50 +72,50 @@ def test_what_is_assumed_adds_where_errors_say_so():
 
 
 def test_beta1_adds_what_its_rows_say():
-    of = drawn(30, {"tensor": 0.1, "transfers": 0.1})
+    of = drawn(30, {"kernel": 0.1, "around": 0.1})
     assert widths.fitted(of).freedom == 0.0
     draw = np.random.default_rng(1)
     free = [point(f"f{n % 6}-b{n}", 0.3 * draw.standard_normal(), free=1.0) for n in range(80)]
     table = widths.fitted(of + free)
-    assert table.freedom + table.by_bound["tensor"] == pytest.approx(WANTED * 0.3, rel=0.25)
-    assert table.by_bound["tensor"] == pytest.approx(WANTED * 0.1, rel=0.25)
+    assert table.freedom + table.by_bound["kernel"] == pytest.approx(WANTED * 0.3, rel=0.25)
+    assert table.by_bound["kernel"] == pytest.approx(WANTED * 0.1, rel=0.25)
 
 
 def test_no_row_has_a_collective_so_it_is_the_widest():
-    table = widths.fitted(drawn(30, {"tensor": 0.05, "transfers": 0.3})).by_bound
+    table = widths.fitted(drawn(30, {"kernel": 0.05, "around": 0.3})).by_bound
     assert table[COLLECTIVES] == max(table.values()) and set(table) == set(WIDTHS)
 
 
 def test_families_that_took_no_part_are_covered_as_often_as_wanted():
-    of = drawn(30, {"tensor": 0.05, "transfers": 0.3})
+    of = drawn(30, {"kernel": 0.05, "around": 0.3})
     covered = widths.left_out(of)
     assert set(covered) == set(by_family(of))
     assert np.mean(list(covered.values())) == pytest.approx(widths.AIM, abs=0.02)
 
 
 def test_a_family_unlike_the_others_widens_the_band_of_all():
-    alike = drawn(18, {"tensor": 0.05, "transfers": 0.1}, families=10)
+    alike = drawn(18, {"kernel": 0.05, "around": 0.1}, families=10)
     off = [p for p in alike if p.row.family != "f0"]
     off += [point(f"f0-{n}", 0.8, bounds=SHAPES[n % 3]) for n in range(18)]
     assert widths.left_out(off)["f0"] == 0.0
-    assert widths.fitted(off).by_bound["tensor"] > widths.fitted(alike).by_bound["tensor"]
+    assert widths.fitted(off).by_bound["kernel"] > widths.fitted(alike).by_bound["kernel"]
 
 
 def test_widths_without_a_family_know_nothing_of_it():
     a = [point(f"a-{n}", 0.1) for n in range(20)]
     b = [point(f"b-{n}", 0.5) for n in range(20)]
-    assert widths._without(a + b, "b").by_bound["tensor"] == pytest.approx(0.1)
-    assert widths._without(a + b, "a").by_bound["tensor"] == pytest.approx(0.5)
-    assert widths._without(a, "a").by_bound["tensor"] == pytest.approx(0.1), "there is no other"
+    assert widths._without(a + b, "b").by_bound["kernel"] == pytest.approx(0.1)
+    assert widths._without(a + b, "a").by_bound["kernel"] == pytest.approx(0.5)
+    assert widths._without(a, "a").by_bound["kernel"] == pytest.approx(0.1), "there is no other"
 
 
 def test_many_rows_of_one_kernel_are_not_as_many_witnesses():
     few = [point(f"a-{n}", 0.1) for n in range(4)]
     few += [point(f"b{n}-0", 0.3) for n in range(4)]
     many = few + [point(f"a-{n}", 0.1) for n in range(4, 100)]
-    assert widths._regression(many).by_bound["tensor"] > 0.15
+    assert widths._regression(many).by_bound["kernel"] > 0.15
     # But the level of all widths is that of rows.
-    assert widths.fitted(many).by_bound["tensor"] == pytest.approx(0.1)
+    assert widths.fitted(many).by_bound["kernel"] == pytest.approx(0.1)
 
 
 def test_one_family_alone_is_judged_by_itself():

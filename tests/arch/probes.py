@@ -212,7 +212,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _BUSY: """engine_clock_ghz.vector engine_clock_ghz.scalar engine_clock_ghz.gpsimd
         access_cycles dependent_latency.vector dependent_latency.gpsimd gpsimd_start
         accumulator_read_cycles activate_latency_ns act_table_load_ns
-        semaphore_ns dma_engines dma_partitions_per_engine dma_floor_ns
+        semaphore_ns dma_engines dma_partitions_per_engine
         dma_element_ns dma_semaphore_ns dma_lead_fraction dma_packet_bytes
         dma_compute_fraction dma_transpose_hbm_fraction dma_transpose_sbuf_fraction
         kernel_start_ns kernel_end_ns""",

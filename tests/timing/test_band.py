@@ -18,9 +18,12 @@ from nki_dist.compat.beta1 import language as beta1_language
 from nki_dist.isa.spec import Cost
 from nki_dist.timing import make_profile, profile_launch
 from nki_dist.timing.band import (
+    AROUND,
     ASSUMED,
     BOUND_BY,
+    COLLECTIVES,
     FREEDOM,
+    KERNEL,
     WAITS,
     WIDTHS,
     Shares,
@@ -33,7 +36,7 @@ from tests.timing.build import compiled, replay
 from tests.timing.test_replay import load_activate_store
 from tests.timing.test_table import NOTHING
 
-WIDER = {"tensor": 0.1, "transfers": 0.5, "waits": 0.2, "around": 0.0}
+WIDER = {"kernel": 0.1, "collectives": 0.5, "around": 0.0}
 
 
 def test_shares_are_of_the_time_on_the_device():
@@ -52,8 +55,8 @@ def test_of_nothing_nothing_is_known():
     assert shares({}, 0.0, 0.0, True) == Shares({WAITS: 1.0}, 1.0, 1.0)
 
 
-def test_a_width_is_the_mean_of_what_bounds_the_kernel():
-    of = Shares({"tensor": 0.25, "transfers": 0.5, "around": 0.25}, 0.0)
+def test_a_width_is_the_mean_of_what_the_time_is_spent_on():
+    of = Shares({"tensor": 0.15, "waits": 0.1, "collectives": 0.5, "around": 0.25}, 0.0)
     assert width(of, WIDER, 0.3) == pytest.approx(0.25 * 0.1 + 0.5 * 0.5)
     assert width(of._replace(assumed=0.5), WIDER, 0.3) == pytest.approx(0.275 + 0.15)
     assert width(of._replace(free=1.0), WIDER, 0.3, 0.4) == pytest.approx(0.275 + 0.4)
@@ -62,18 +65,18 @@ def test_a_width_is_the_mean_of_what_bounds_the_kernel():
 def test_a_band_is_as_wide_upwards_as_downwards_in_ratio():
     of = Shares({"tensor": 1.0}, 0.0)
     low, high = band(100.0, of)
-    assert (log(high / 100), log(100 / low)) == pytest.approx((WIDTHS["tensor"],) * 2)
+    assert (log(high / 100), log(100 / low)) == pytest.approx((WIDTHS[KERNEL],) * 2)
     assert band(100.0, of._replace(assumed=1.0))[1] == pytest.approx(high * exp(ASSUMED))
 
 
-def test_every_bound_has_a_width():
-    assert {*BOUND_BY.values(), WAITS, "around"} == set(WIDTHS)
+def test_what_is_around_a_kernel_has_the_wider_band():
+    assert set(WIDTHS) == {KERNEL, COLLECTIVES, AROUND} and WIDTHS[AROUND] > WIDTHS[KERNEL]
     assert all(w > 0 for w in WIDTHS.values()) and ASSUMED > 0
 
 
 def test_profiles_have_their_band():
     profile = replace(NOTHING, critical={"tensor": 2000.0}, overhead_us=0.0)
-    assert profile.high_us == pytest.approx(2000 * exp(WIDTHS["tensor"]))
+    assert profile.high_us == pytest.approx(2000 * exp(WIDTHS[KERNEL]))
     data = profile.to_dict()
     assert data["low_us"] == profile.low_us < data["device_us"] < data["high_us"]
 

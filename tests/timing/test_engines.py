@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nki_dist import arch
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer
+from nki_dist.timing.dma import DmaEngines, Transfer
 from nki_dist.timing.engines import TensorClock
+from nki_dist.timing.stack import HbmBandwidth
 
 TRN2 = arch.get("trn2")
 PACKET = 160.0  # ns of a packet of large transfers
@@ -27,17 +28,53 @@ def test_dma_engines_report_whom_a_transfer_waits_for():
     assert engines.takes_at(wide) <= 10.0
     assert engines.run(0, wide, 10.0, 10.0, stack) == (60.0, -1)
     assert engines.takes_at(narrow) <= 30.0  # one before it
-    # 1000 ns of the stack, from 30 on; its engine waits for that, too.
-    assert engines.run(1, narrow, 30.0, 30.0, stack) == (1030.0, 0)
+    # 1000 ns of the stack, from 60 on; its engine waits for that, too.
+    assert engines.run(1, narrow, 30.0, 30.0, stack) == (1060.0, 0)
     assert engines.takes_at(wide) > 59.0  # two before it, on engine 3
     assert engines.takes_at(wide) <= 60.0
-    assert engines.run(2, wide, 40.0, 60.0, stack) == (1080.0, 1)
+    assert engines.run(2, wide, 40.0, 60.0, stack) == (1110.0, 1)
     assert (
-        engines.takes_at(narrow) == 1030.0
+        engines.takes_at(narrow) == 1060.0
         and engines.free[0] == 110.0
-        and engines.free[3] == 1080.0
+        and engines.free[3] == 1110.0
     )
     assert engines.busy == [100.0] * 3 + [120.0] + [100.0] * 12
+
+
+SHARED = TRN2.with_values(hbm_stack_gbps=600.0, hbm_efficiency=1.0, dma_engine_gbps=25.0)
+
+
+def moved(*, ns, gbps):
+    return large(((e, ns) for e in range(16)), round(ns * gbps))
+
+
+def test_cores_that_want_more_than_a_stack_has_get_equal_shares():
+    """Each wants 400 of 600: 300 while both move. The first keeps its end; what follows is late."""
+    (a, b), stack = (DmaEngines(SHARED), DmaEngines(SHARED)), HbmBandwidth(SHARED)
+    t = moved(ns=30.0, gbps=400)
+    assert a.run(0, t, 0.0, 0.0, stack)[0] == 30.0
+    assert b.run(0, t, 0.0, 0.0, stack)[0] == pytest.approx(40.0)
+    assert a.takes_at(t) == 0.0 and a.free == pytest.approx([40.0] * 16)
+    assert a.run(1, t, 0.0, 0.0, stack)[0] == pytest.approx(70.0)  # b has moved all it has to
+    assert a.busy == [60.0] * 16
+
+
+def test_a_core_that_wants_less_than_its_share_leaves_the_rest():
+    """200 of 600 for one: the other has its 400, and neither is late."""
+    (a, b), stack = (DmaEngines(SHARED), DmaEngines(SHARED)), HbmBandwidth(SHARED)
+    assert a.run(0, moved(ns=30.0, gbps=200), 0.0, 0.0, stack)[0] == 30.0
+    assert b.run(0, moved(ns=30.0, gbps=400), 0.0, 0.0, stack)[0] == 30.0
+    assert a.free == [30.0] * 16
+
+
+def test_what_a_core_left_is_not_made_up_for():
+    """15 ns alone at 400, 15 together at 300, and what is left alone again."""
+    (a, b), stack = (DmaEngines(SHARED), DmaEngines(SHARED)), HbmBandwidth(SHARED)
+    t = moved(ns=30.0, gbps=400)
+    assert a.run(0, t, 0.0, 0.0, stack)[0] == 30.0
+    # a has 6,000 bytes left at 15: 20 ns at 300, in which b moves as many of its 12,000
+    assert b.run(0, t, 15.0, 15.0, stack)[0] == pytest.approx(15 + 20 + 15)
+    assert a.free == pytest.approx([35.0] * 16)
 
 
 def test_engines_asked_for_the_same_are_as_each_by_itself():

@@ -12,9 +12,10 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.timing import Seat, order
 from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
-from nki_dist.timing.dma import DmaEngines, HbmBandwidth, Transfer
+from nki_dist.timing.dma import DmaEngines, Transfer
 from nki_dist.timing.events import Events
 from nki_dist.timing.fixed import describe
+from nki_dist.timing.stack import HbmBandwidth
 from tests.timing.build import compiled, replay
 from tests.timing.test_compiled import KIB, ROWS, estimated, kept, positions, spec
 

@@ -42,7 +42,7 @@ def test_load_activate_store_by_hand():
     table = arrived + 300  # what is left of dma_semaphore_ns
     begun = table + 1290
     assert core.start == pytest.approx([1000, begun, core.ready[2] + 1000])
-    assert core.end[:2] == pytest.approx([arrived, begun + (68 + 4096) / 1.2])
+    assert core.end[:2] == pytest.approx([arrived, begun + (64 + 4096) / 1.2])
     assert core.ready[2] == pytest.approx(begun + 290 + 4096 / 1.2 + TRN2.semaphore_ns)
     (load,) = core.table_loads.values()
     assert (load.start, load.function) == (pytest.approx(table), "exp")
@@ -79,7 +79,7 @@ def test_dependent_instructions_wait_for_the_pipeline():
         nisa.tensor_copy(dst=a, src=c, engine=nisa.engine.scalar)  # 4: another engine
 
     (core,) = timed(kernel, [(2, 2)]).cores
-    busy, drain = (68 + 512) / 0.96, 100 / 0.96
+    busy, drain = (64 + 512) / 0.96, 100 / 0.96
     assert core.start == pytest.approx(
         [0, busy, 2 * busy + drain, 3 * busy + drain, 3 * busy + 2 * drain + TRN2.semaphore_ns]
     )
@@ -201,7 +201,7 @@ def test_sixteen_transfers_go_round_the_queues():
 
     (core,) = timed(kernel, [(8, 1152)]).cores
     assert [core.queues[q] for q in core.queue] == [f"dma q{n % 16}" for n in range(18)]
-    row = max(TRN2.dma_floor_ns, 256 / TRN2.dma_engine_gbps, TRN2.dma_element_ns)
+    row = max(512 / TRN2.dma_engine_gbps, TRN2.dma_element_ns)
     assert core.start == pytest.approx([1000 + 8 * row * n for n in range(18)])
     assert core.hbm_read == 18 * 8 * 64 * 4
 

@@ -170,7 +170,7 @@ def _other_meets(spec: Spec, meets: Meets) -> Iterator[tuple[str, Any]]:
     named = meets.figures.split()
     for name in named:
         yield "figures", " ".join(n for n in named if n != name)
-    yield "figures", f"{meets.figures} dma_floor_ns"
+    yield "figures", f"{meets.figures} dma_element_ns"
     if meets.time is None:
         yield "time", lambda i, core, cores, a: None
         return
