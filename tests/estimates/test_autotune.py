@@ -42,13 +42,13 @@ def in_process(monkeypatch):
 def estimates(monkeypatch):
     """Counts what is estimated."""
     made = []
-    estimated = tuning.estimated
+    profile_of = tuning.profile_of
 
-    def counted(world, compiled, *rest):
+    def counted(topology, algorithm, compiled, trips):
         made.append(compiled.kernel)
-        return estimated(world, compiled, *rest)
+        return profile_of(topology, algorithm, compiled, trips)
 
-    monkeypatch.setattr(tuning, "estimated", counted)
+    monkeypatch.setattr(tuning, "profile_of", counted)
     return made
 
 

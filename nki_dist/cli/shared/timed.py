@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -45,12 +45,14 @@ def timed(
     program.add_options(parser)
     parser.set_defaults(command="rank")
     arguments = parser.parse_args(words)
-    opened = _Opened()
+    opened, before = _Opened(), {*sys.modules}
     sys.addaudithook(opened)
     found = _look(arguments, folder, known)
     opened.over = True
-    found["files"] = digests([*opened.names, *_sources()])
-    found["modules"] = [name for name in sys.modules if name.startswith("nki_dist.")]
+    found["files"] = digests([*opened.names, *_sources(before)])
+    found["modules"] = [
+        name for name in sys.modules if name.startswith("nki_dist.") and name not in before
+    ]
     return found
 
 
@@ -155,26 +157,24 @@ class _Opened:
         self.names[name] = None
 
 
-def _sources() -> list[str]:
-    """Of modules; Python may have read their compiled form instead."""
-    modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
-    files = (getattr(m, "__file__", None) for m in modules)
+def _sources(before: Collection[str]) -> list[str]:
+    """Of modules that weren't there before; Python may have read their compiled form instead."""
+    modules = [sys.modules.get(name) for name in {*sys.modules}.difference(before)]
+    files = (getattr(m, "__file__", None) for m in modules if isinstance(m, ModuleType))
     return [name for name in files if isinstance(name, str)]
 
 
 def digests(names: Sequence[str]) -> dict[str, str]:
     """SHA-256 of files' contents by absolute path; what is installed counts by its version."""
-    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(PACKAGE)]
-    system = [Path(p) for p in ("/proc", "/sys", "/dev", "/etc", "/usr")]
+    installed = [os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, PACKAGE)]
+    others = tuple(f"{p}/" for p in ("/proc", "/sys", "/dev", "/etc", "/usr", *installed))
     found: dict[str, str] = {}
     for name in names:
         try:
-            path = Path(name).resolve()
-            if "__pycache__" in path.parts or not path.is_file():
+            path = os.path.realpath(name)
+            if path.startswith(others) or "/__pycache__/" in path or not os.path.isfile(path):
                 continue
-            if any(path.is_relative_to(folder) for folder in (*installed, *system)):
-                continue
-            found[str(path)] = sha256(path.read_bytes()).hexdigest()
+            found[path] = sha256(Path(path).read_bytes()).hexdigest()
         except (OSError, ValueError):  # gone, or never a file's name
             continue
     return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import select
@@ -69,6 +70,7 @@ class Worker:
             sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
             sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
             atexit._clear()  # of the parent
+            gc.freeze()  # what the parent has stays, and the pages of it shared
             answer = json.dumps(work()).encode()
             if os.getpid() == own:  # and not a process that the work forked, and that came here
                 os.write(self._answer, answer)
