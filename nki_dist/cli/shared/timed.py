@@ -23,8 +23,6 @@ from nki_dist.launcher.tally import Seen, TimingChecker
 
 PACKAGE: Final = os.path.dirname(os.path.abspath(nki_dist.__file__))
 TIMES: Final = ("device_us", "low_us", "high_us")
-# What ended a program that says no more of it.
-_CODES: Final = {"SystemExit": "program-ended", "MemoryError": "program-memory"}
 
 
 def timed(
@@ -76,7 +74,7 @@ def _look(
     diagnostics = [d for kernel in looked["kernels"] for d in kernel["diagnostics"]]
     wrong = [d for d in diagnostics if d["severity"] == "error"]
     if (raised := looked["exception"]) is not None:
-        wrong.append({"code": _CODES.get(raised["type"], "program-raised"), **raised})
+        wrong.append({**_ended(ended).to_dict(), **raised})
     launches = checker.tally.launches()
     if not wrong and checker.untimed:
         wrong.append(_untimed(checker).to_dict())
@@ -86,6 +84,15 @@ def _look(
         _save(launches, folder)
     kernels = [] if wrong else [_kernel(seen, known) for seen in launches]
     return {"kernels": kernels, "diagnostics": wrong}
+
+
+def _ended(error: BaseException | None) -> LaunchError:
+    """What an exception means that ended a program, where it has no code of its own."""
+    exits, memory = isinstance(error, SystemExit), isinstance(error, MemoryError)
+    return LaunchError(
+        str(error),
+        code="program-ended" if exits else "program-memory" if memory else "program-raised",
+    )
 
 
 def _refused(message: str) -> dict[str, Any]:
