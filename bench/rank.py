@@ -2,13 +2,15 @@
 
     python -m bench.rank [--variants 1000] [--jobs 2] [--ways settings files autotune]
     python -m bench.rank --apart
-    NKI_REF=CHECKOUTS python -m bench.rank --grids FILE
 
 Seconds and processor seconds of `nki-dist rank` on one program with its settings as arguments, on a
-program for each, and of `nki.autotune`, nothing kept from before. `--apart` works out the ratio of
-simulated times from which on the order of two variants is right (`timing.band.APART`) from pairs of
-variants whose times on a device were published. `--grids` says which place the fastest of a grid of
-block sizes has on a device.
+program for each, and of `nki.autotune`, nothing kept from before.
+
+`--apart` works out `timing.band.APART` from all pairs of variants of a problem whose times on a
+device were published (`bench/data/public.tsv`): how often the one that is simulated to be faster
+was faster, as a function of the ratio of the simulated times that doesn't fall (isotonic
+regression), and from which ratio on that is nine times in ten. It also says which place on a device
+the variant has that is the fastest on the model.
 """
 
 from __future__ import annotations
@@ -22,13 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from bench.accuracy.rows import DATA, all_rows, chosen, read_results
+from bench.accuracy.rows import DATA, PUBLIC, all_rows, chosen, read_results
 from bench.harness import show
+from nki_dist.timing.band import APART
 
 KERNEL = """
 import sys
@@ -45,9 +46,10 @@ def matmul(lhsT, rhs, m, n, k, rows_first, engine):
     deep, rows, columns = *lhsT.shape, rhs.shape[1]
     out = nl.ndarray((rows, columns), lhsT.dtype, buffer=nl.shared_hbm)
     down, right = range(0, rows, 128 * m), range(0, columns, 512 * n)
-    corners = [(r, c) for r in down for c in right]
-    if not rows_first:
-        corners.sort(key=lambda corner: corner[::-1])
+    if rows_first:
+        corners = [(r, c) for r in down for c in right]
+    else:
+        corners = [(r, c) for c in right for r in down]
     for r, c in corners:
         sums = [nl.ndarray((128, n, 512), nl.float32, buffer=nl.sbuf) for _ in range(m)]
         for block in range(0, deep, 128 * k):
@@ -148,22 +150,53 @@ def measured(way: str, words: Sequence[str], folder: Path, jobs: int) -> tuple[s
 # ---- how far apart ------------------------------------------------------------------------------
 
 
-def pairs() -> list[tuple[float, float]]:
-    """Of any two variants of a problem that were measured: how many times as long the one that is
-    simulated to be slower takes, simulated and on a device."""
+def problems() -> dict[str, list[tuple[float, float]]]:
+    """Simulated and measured times of the variants of every problem that has several."""
     results = read_results(DATA / "simulated.jsonl")
-    problems: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for row in chosen(all_rows()):
         result = results.get(row.id)
-        if row.set == "public" and result is not None and result.device_us:
-            times = result.device_us, row.measured_us
-            problems.setdefault(row.problem, []).append(times)
+        if row.set == PUBLIC and result is not None and result.device_us:
+            found.setdefault(row.problem, []).append((result.device_us, row.measured_us))
+    return {problem: times for problem, times in found.items() if len(times) > 1}
+
+
+def pairs() -> list[tuple[float, float]]:
+    """Of any two variants of a problem, in order: how many times as long the one that is simulated
+    to be slower takes, simulated and on a device."""
     found = []
-    for times in problems.values():
-        for one, other in itertools.combinations(times, 2):
-            fast, slow = sorted((one, other))
+    for times in problems().values():
+        for fast, slow in map(sorted, itertools.combinations(times, 2)):
             found.append((slow[0] / fast[0], slow[1] / fast[1]))
     return sorted(found)
+
+
+def apart(of: Sequence[tuple[float, float]], share: float = 0.9) -> float:
+    """The ratio of simulated times from which on at least this share of pairs is in order."""
+    blocks: list[tuple[float, int, int]] = []  # first ratio, pairs in order, pairs
+    for ratio, measured in of:
+        block = ratio, int(measured > 1), 1
+        while blocks and blocks[-1][1] * block[2] >= block[1] * blocks[-1][2]:
+            first, right, count = blocks.pop()
+            block = first, right + block[1], count + block[2]
+        blocks.append(block)
+    return next(first for first, right, count in blocks if right >= share * count)
+
+
+def show_apart() -> None:
+    of, edges = pairs(), (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, math.inf)
+    rows = []
+    for low, high in itertools.pairwise(edges):
+        right = [m > 1 for s, m in of if low <= s < high]
+        share = f"{sum(right) / len(right):.0%}" if right else ""
+        rows.append((f"{low:g} to {high:g}", str(len(right)), share))
+    show(("ratio of simulated times", "pairs", "in order"), rows)
+    print(f"in order nine times in ten from {apart(of):.4f} on; timing.band.APART is {APART}")
+    places = [
+        (sorted(m for _, m in times).index(min(times)[1]) + 1, len(times))
+        for times in problems().values()
+    ]
+    print("the fastest on the model is number", *(f"{n} of {count}," for n, count in places))
 
 
 def main() -> None:
@@ -172,7 +205,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     ways = ("settings", "files", "autotune")
     parser.add_argument("--ways", nargs="*", choices=ways, default=ways)
+    parser.add_argument("--apart", action="store_true", help="how far apart variants must be")
     arguments = parser.parse_args()
+    if arguments.apart:
+        show_apart()
+        return
     words = settings(arguments.variants)
     with tempfile.TemporaryDirectory() as made:
         rows = (measured(way, words, Path(made), arguments.jobs) for way in arguments.ways)
