@@ -202,7 +202,7 @@ def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[T
         folders = [Path(made) / str(n) for n in range(len(rows))]
         for folder in folders:
             folder.mkdir()
-        tasks = [Task(r.program, r.options, f) for r, f in zip(rows, folders, strict=True)]
+        tasks = [Task(r.program, r.options, folder=f) for r, f in zip(rows, folders, strict=True)]
         reports = programs.reports(tasks)
         failed = [
             f"line {row.line}, {row.program}: {report['diagnostics'][0]['message']}"

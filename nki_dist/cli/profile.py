@@ -47,9 +47,8 @@ from nki_dist.cli.shared.files import check_writable, writing
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.profiles import profile_of
 from nki_dist.launcher.session import session
-from nki_dist.launcher.tally import Tally
+from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.program import Loop
 from nki_dist.report.chakra import write_chakra
 from nki_dist.report.dot import dot
@@ -119,8 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable("--output", arguments.output, folder=True)
     if status := program.unreadable(arguments):
         return status
-    if not arguments.module and _is_compiled(arguments.program):
-        _show([(_of_file(arguments.program, arguments.schedule), 1)], arguments)
+    if not arguments.module and is_compiled(arguments.program):
+        _show([(of_file(arguments.program).profile(arguments.schedule), 1)], arguments)
         return 0
     session().observer = tally = Tally()
     try:
@@ -132,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         _show(found, arguments)
 
 
-def _is_compiled(path: str) -> bool:
+def is_compiled(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(FILE_BEGINS)) == FILE_BEGINS
@@ -140,7 +139,12 @@ def _is_compiled(path: str) -> bool:
         return False
 
 
-def _of_file(path: str, schedule: str = COMPILED) -> Profile:
+def of_file(path: str) -> Seen:
+    """The launch of a compiled kernel's file.
+
+    Raises:
+        LaunchError, ProgramFormatError: it can't be read, or timed without being run.
+    """
     compiled = Compiled.load(path)
     first = compiled.programs[0]
     if any(isinstance(i, Loop) for p in compiled.programs for i in p.body):
@@ -151,7 +155,7 @@ def _of_file(path: str, schedule: str = COMPILED) -> Profile:
         )
     cores = len(compiled.programs)
     topology = Topology(measured(arch.get(first.platform)), 1, cores)
-    return profile_of(topology, forced_algorithm(), compiled, [()] * cores, schedule)
+    return Seen(topology, forced_algorithm(), compiled, [()] * cores, 1)
 
 
 def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace) -> None:

@@ -1,12 +1,15 @@
 """`nki-dist rank`: programs in the order of their simulated time.
 
 Time programs without running their kernels (no arithmetic, no simulated cores), each in a process
-of its own, and list them by what a device would take, the fastest first. The time of a program is
-the sum over its launches; where programs make different numbers of them, the order per launch is
-said, too. "within noise" is said of programs whose band overlaps that of the fastest: measure
-those. Reports are kept by content (of the program and the files it reads, of this package and its
-settings), so that only what changed is timed again.
+of its own and within limits, and list them by what a device would take, the fastest first. The
+time of a program is the sum over its launches; where programs make different numbers of them, the
+order per launch is said, too. Programs are taken for variants of one kernel: those of a group are
+too near to each other for their order to mean anything, so measure the first group. "within noise"
+is said of programs whose band overlaps that of the fastest. Reports are kept by content (of the
+program and the files it reads, its arguments, this package and its settings), so that only what
+changed is timed again.
 
+A program that fails, ends itself or reaches a limit is a result, too, with a code.
 Exit status: 0 if every program was timed, 1 if one wasn't, 2 for wrong usage.
 
 [options]
@@ -14,6 +17,7 @@ Exit status: 0 if every program was timed, 1 if one wasn't, 2 for wrong usage.
 examples:
   nki-dist rank variants/*.py
   nki-dist rank --platform trn1 --json slow.py fast.py
+  nki-dist rank --arguments settings.txt --json-lines matmul.py
 """
 
 from __future__ import annotations
@@ -21,12 +25,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.cli.shared.programs import Programs, Task
-from nki_dist.timing.band import HELD
+from nki_dist.cli.shared.timed import TIMES
+from nki_dist.cli.shared.workers import MIB
+from nki_dist.timing.band import APART, HELD, groups
 
 VERSION: Final = 1
 """Of the JSON report; fields may be added to it, others don't change."""
@@ -37,6 +47,16 @@ def register(subparsers: Any) -> None:
         subparsers, "rank", "list programs by the simulated time of their kernels", __doc__, run
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--json-lines",
+        action="store_true",
+        help="print each program's part of the report as it comes, and the order at the end",
+    )
+    parser.add_argument(
+        "--arguments",
+        metavar="FILE",
+        help="time programs once for each line of FILE (-: stdin), which has their arguments",
+    )
     add_options(parser)
     parser.add_argument("--no-cache", action="store_true", help="time all of them again")
     parser.add_argument(
@@ -53,6 +73,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds for each (default 600)"
     )
+    parser.add_argument(
+        "--memory", type=int, default=4096, metavar="MIB", help="MiB for each (default 4096)"
+    )
 
 
 def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
@@ -62,7 +85,8 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
         LaunchError: a number isn't positive.
     """
     jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
-    for name, value in (("jobs", jobs), ("timeout", arguments.timeout)):
+    memory = arguments.memory
+    for name, value in (("jobs", jobs), ("timeout", arguments.timeout), ("memory", memory)):
         if not value > 0:
             raise refused(f"--{name} {value}; must be positive")
     options: list[str] = []
@@ -70,7 +94,7 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
         value = getattr(arguments, name)
         if value is not None:
             options += [f"--{name}", str(value)]
-    return Programs(options, jobs, arguments.timeout, cache)
+    return Programs(options, jobs, arguments.timeout, memory * MIB, cache)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,50 +103,86 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
-    tasks = [Task(program) for program in arguments.programs]
-    reports = programs_of(arguments, not arguments.no_cache).reports(tasks)
-    report = report_of(arguments.programs, reports)
-    print(json.dumps(report, indent=2) if arguments.json else _text(report))
-    return 1 if report["failures"] else 0
+    tasks = _tasks(arguments.programs, arguments.arguments)
+    programs = programs_of(arguments, not arguments.no_cache)
+    found: dict[int, dict[str, Any]] = {}
+    with closing(programs.each(tasks)) as reports:
+        for n, report in reports:
+            found[n] = _part(tasks[n], report)
+            if arguments.json_lines:
+                print(json.dumps(found[n]), flush=True)
+    whole = report_of([found[n] for n in range(len(tasks))])
+    if arguments.json_lines:
+        print(json.dumps(_order(whole)))
+    else:
+        print(json.dumps(whole, indent=2) if arguments.json else _text(whole))
+    return 1 if whole["failures"] else 0
 
 
-def report_of(programs: Sequence[str], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _tasks(programs: Sequence[str], file: str | None) -> list[Task]:
+    """The programs, once for each line of a file with their arguments, if there is one.
+
+    Raises:
+        LaunchError: the file can't be read, has no lines, or a line isn't words of a shell.
+    """
+    if file is None:
+        return [Task(program) for program in programs]
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        lines = [tuple(shlex.split(line)) for line in text.splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise refused(f"--arguments {file}: {error}") from error
+    if not lines:
+        raise refused(f"--arguments {file} has no lines; there must be one for each variant")
+    return [Task(program, arguments=line) for program in programs for line in lines]
+
+
+def _part(task: Task, found: dict[str, Any]) -> dict[str, Any]:
+    """A program's part of the report."""
+    program = {"program": shlex.join([task.program, *task.arguments])}
+    if found["diagnostics"]:
+        return {**program, "diagnostics": found["diagnostics"]}
+    kernels = found["kernels"]
+    total = {end: sum(k[end] * k["launches"] for k in kernels) for end in TIMES}
+    launches = sum(k["launches"] for k in kernels)
+    each = total["device_us"] / launches if launches else 0.0
+    return {**program, **total, "launches": launches, "launch_us": each, "kernels": kernels}
+
+
+def report_of(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The report as data; docs/estimates.md says what its fields mean."""
-    timed, failures = [], []
-    for name, found in zip(programs, reports, strict=True):
-        if found["diagnostics"]:
-            failures.append({"program": name, "diagnostics": found["diagnostics"]})
-            continue
-        kernels = found["kernels"]
-        total = {
-            end: sum(k[end] * k["launches"] for k in kernels)
-            for end in ("device_us", "low_us", "high_us")
-        }
-        launches = sum(k["launches"] for k in kernels)
-        each = total["device_us"] / launches if launches else 0.0
-        counts = {"launches": launches, "launch_us": each}
-        timed.append({"program": name, **total, **counts, "kernels": kernels})
+    failures = [part for part in parts if "diagnostics" in part]
+    timed = [dict(part) for part in parts if "diagnostics" not in part]
     timed.sort(key=lambda p: (p["device_us"], p["program"]))
-    for program in timed:
-        # Of the same problem, so what makes one estimate wrong makes the others wrong alike: the
-        # order is better than the bands, but it takes a measurement to be sure.
+    for program, group in zip(timed, groups([p["device_us"] for p in timed]), strict=True):
         program["within_noise"] = program is not timed[0] and (
             program["low_us"] <= timed[0]["high_us"]
         )
-    return {"version": VERSION, "programs": timed, "failures": failures}
+        program["group"] = group
+    return {"version": VERSION, "apart": APART, "programs": timed, "failures": failures}
+
+
+def _order(report: dict[str, Any]) -> dict[str, Any]:
+    """What the parts of a report don't say: names of programs, the fastest first, by group."""
+    order: list[list[str]] = []
+    for p in report["programs"]:
+        order += [[]] if p["group"] > len(order) else []
+        order[-1].append(p["program"])
+    failed = [failure["program"] for failure in report["failures"]]
+    return {"version": VERSION, "apart": APART, "order": order, "failed": failed}
 
 
 def _text(report: dict[str, Any]) -> str:
     lines = []
     if report["programs"]:
-        lines.append(f"{'device us':>12}  {'band':>23}  program")
+        lines.append(f"{'device us':>12}  {'band':>23}  group  program")
     for p in report["programs"]:
         band = f"{p['low_us']:,.1f} to {p['high_us']:,.1f}"
         each = f"sum of {p['launches']} launches, {p['launch_us']:,.1f} each"
         notes = [each] if p["launches"] > 1 else []
         notes += ["within noise"] if p["within_noise"] else []
         note = f"  ({', '.join(notes)})" if notes else ""
-        lines.append(f"{p['device_us']:>12,.1f}  {band:>23}  {p['program']}{note}")
+        lines.append(f"{p['device_us']:>12,.1f}  {band:>23}  {p['group']:>5}  {p['program']}{note}")
     if len({p["launches"] for p in report["programs"]}) > 1:
         order = sorted(report["programs"], key=lambda p: p["launch_us"])
         lines.append(
@@ -131,6 +191,7 @@ def _text(report: dict[str, Any]) -> str:
         )
     if report["programs"]:
         lines.append(f"a band {HELD}")
+        lines.append(f"a group is within {100 * (APART - 1):.0f}% of its first; measure group 1")
     for failure in report["failures"]:
         lines.append(f"{failure['program']}: not timed")
         for d in failure["diagnostics"]:

@@ -22,16 +22,18 @@ from nki_dist.errors import CompileError, Diagnostic, LaunchError, RefusedConfig
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
 from nki_dist.launcher.deferred import bind_ranks
-from nki_dist.launcher.estimates import Doubts, estimated
+from nki_dist.launcher.estimates import Doubts, reports_of
 from nki_dist.launcher.kernel import Kernel
+from nki_dist.launcher.profiles import digest_of, profile_of
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, raised_at
 from nki_dist.runtime.hosts import forced_algorithm
-from nki_dist.timing import Profile
+from nki_dist.timing.band import groups
 
 KEPT: Final = 256  # signatures whose choice is remembered, per kernel
 
 Config = dict[str, Any]
+Times = tuple[float, float, float]  # device_us, low_us, high_us
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,15 @@ class ConfigTime:
     Attributes:
         config: the compile-time arguments.
         device_us, low_us, high_us: as of its Profile.
+        group: from 1 on; within a group, times are too near to each other for their order to mean
+            anything: measure the first.
     """
 
     config: Config
     device_us: float
     low_us: float
     high_us: float
+    group: int
 
 
 @dataclass(frozen=True)
@@ -185,12 +190,13 @@ class Tuner(Shared):
         kwargs: Kwargs,
         doubts: Doubts,
     ) -> Tuning:
-        timings: list[ConfigTime] = []
+        found: list[tuple[Config, Times]] = []
         failures: list[ConfigFailure] = []
+        known: dict[str, Times] = {}  # by what is executed
         for config in self.configs:
             try:
                 bound = bind_ranks(function, args, {**kwargs, **config}, world.ranks)
-                p = _estimate(world, function, grid, bound, doubts)
+                times = _estimate(world, function, grid, bound, doubts, known)
             except Exception as error:
                 if _is_ours(error):
                     return Tuning(config, [], [])
@@ -198,8 +204,8 @@ class Tuner(Shared):
                 # The frames hold the tensors of the trace.
                 failures.append(ConfigFailure(config, error.with_traceback(None), location))
             else:
-                timings.append(ConfigTime(config, p.device_us, p.low_us, p.high_us))
-        if not timings:
+                found.append((config, times))
+        if not found:
             raise CompileError(
                 f"none of the {len(failures)} configurations of {_name(function)} compiles:"
                 + "".join(f"\n  {failure}" for failure in failures),
@@ -210,7 +216,12 @@ class Tuner(Shared):
         if failures:
             session().warn(_refused(function, failures, len(self.configs)))
         # Sorting keeps the order of equals; what differs by rounding only is equal.
-        timings.sort(key=lambda t: round(t.device_us, 6))
+        found.sort(key=lambda f: round(f[1][0], 6))
+        numbers = groups([times[0] for _, times in found])
+        timings = [
+            ConfigTime(config, *times, group)
+            for (config, times), group in zip(found, numbers, strict=True)
+        ]
         return Tuning(timings[0].config, timings, failures)
 
 
@@ -220,11 +231,19 @@ def _estimate(
     grid: Grid,
     bound: list[BoundArguments],
     doubts: Doubts,
-) -> Profile:
+    known: dict[str, Times],
+) -> Times:
     cache = session().cache
     key, compiled = cache.get(function, _name(function), bound[0], world.arch, grid, world.checks)
     world.check_groups(key, compiled)
-    return estimated(world, compiled, bound, doubts(bound))
+    reports = reports_of(world, compiled, bound, doubts(bound))
+    trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
+    algorithm = forced_algorithm()
+    digest = digest_of(world.topology, algorithm, compiled, trips)
+    if digest not in known:
+        p = profile_of(world.topology, algorithm, compiled, trips)
+        known[digest] = p.device_us, p.low_us, p.high_us
+    return known[digest]
 
 
 def _is_ours(error: Exception) -> bool:

@@ -13,9 +13,9 @@ for the latter.
 from __future__ import annotations
 
 import inspect
+import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from tokenize import TokenError
 from typing import Any, Final
 
 from nki_dist.checks import Checks
@@ -347,11 +347,6 @@ def _line(code: Any) -> int | None:
     if code is None:
         return None
     first: int = code.co_firstlineno
-    try:
-        lines, _ = inspect.getsourcelines(code)
-    except (OSError, TypeError, SyntaxError, TokenError):  # the file may not be what was compiled
-        return first
-    for n, text in enumerate(lines):
-        if text.lstrip().startswith(("def ", "async def ")):
-            return first + n
-    return first
+    lines = linecache.getlines(code.co_filename)[first - 1 :]
+    found = (n for n, text in enumerate(lines) if f"def {code.co_name}(" in text)
+    return first + next(found, 0)

@@ -14,7 +14,7 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.checking import Checker, Look
-from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.profiles import digest_of, profile_of
 from nki_dist.runtime.hosts import Launch, LaunchResult, forced_algorithm
 from nki_dist.timing import COMPILED, Profile
 from nki_dist.topology.topology import Topology
@@ -41,6 +41,11 @@ class Seen:
     def profile(self, schedule: str = COMPILED) -> Profile:
         """Their simulated time."""
         return profile_of(self.topology, self.algorithm, self.compiled, self.trips, schedule)
+
+    @property
+    def digest(self) -> str:
+        """The same for launches that execute the same instructions on the same machine."""
+        return digest_of(self.topology, self.algorithm, self.compiled, self.trips)
 
 
 class Tally(Shared):

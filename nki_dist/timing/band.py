@@ -17,7 +17,7 @@ known better than their times are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -113,3 +113,28 @@ def band(device_us: float, of: Shares) -> tuple[float, float]:
     """The lower and the upper end of the band around a time on the device."""
     factor = exp(width(of))
     return device_us / factor, device_us * factor
+
+
+# ---- variants of one kernel ---------------------------------------------------------------------
+
+APART: Final = 1.06  # ratio of simulated times; `python -m bench.rank --apart` works it out
+
+
+def groups(times: Sequence[float]) -> list[int]:
+    """Which of a kernel's variants can't be told apart, by numbers from 1 on.
+
+    A group has those that are less than `APART` times as slow as its first. The next group's first
+    was slower than this group's in nine of ten pairs that were measured.
+
+    Args:
+        times: simulated ones, the shortest first.
+    """
+    found: list[int] = []
+    first = 0.0
+    for time in times:
+        if not found or time >= APART * first:
+            first = time
+            found.append(found[-1] + 1 if found else 1)
+        else:
+            found.append(found[-1])
+    return found

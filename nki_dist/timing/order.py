@@ -166,8 +166,10 @@ class _Builder:
         self.last_run: dict[int, int] = {}
         self.wanted: set[int] = set()
         self.tensors = self.graph.tensors
-        # Tensors are used as they are again and again: cells of the accesses, by identity.
+        # Tensors and parts of them are used again and again: cells of the accesses, by identity
+        # and by what they are.
         self.places: dict[int, Cell] = {}
+        self.parts: dict[Any, Cell] = {}
         written: set[int] = set()
         for i in instructions(program.body):
             if i.after:
@@ -337,7 +339,13 @@ class _Builder:
         )
 
     def _place(self, a: Access) -> Cell:
-        cell = self.places[id(a)] = self._cell(a)
+        if a.dynamic is not None:
+            cell = self._cell(a)
+        else:
+            part = a.storage.number, a.offset, a.shape, a.strides, a.dtype.itemsize
+            known = self.parts.get(part)
+            cell = self.parts[part] = known or self._cell(a)
+        self.places[id(a)] = cell
         return cell
 
     def _cell(self, a: Access) -> Cell:

@@ -14,6 +14,7 @@ import nki_dist.language as nl
 from nki_dist.compat import beta1
 from nki_dist.errors import CompileError, LaunchError, NkiValidationError, RefusedConfigWarning
 from nki_dist.launcher import autotune as tuning
+from nki_dist.timing.band import groups
 
 F32 = np.float32
 X = np.random.default_rng(5).standard_normal((256, 512)).astype(F32)
@@ -42,13 +43,13 @@ def in_process(monkeypatch):
 def estimates(monkeypatch):
     """Counts what is estimated."""
     made = []
-    estimated = tuning.estimated
+    profile_of = tuning.profile_of
 
-    def counted(world, compiled, *rest):
+    def counted(topology, algorithm, compiled, trips):
         made.append(compiled.kernel)
-        return estimated(world, compiled, *rest)
+        return profile_of(topology, algorithm, compiled, trips)
 
-    monkeypatch.setattr(tuning, "estimated", counted)
+    monkeypatch.setattr(tuning, "profile_of", counted)
     return made
 
 
@@ -66,6 +67,22 @@ def test_the_fastest_is_used_and_told():
     assert best.best_config == best.timings[0].config
     for t in best.timings:
         assert t.low_us < t.device_us < t.high_us
+
+
+def test_settings_that_compile_to_the_same_are_timed_once(estimates):
+    best = tuned(512, 128, 512, kernel=lambda x, columns: scaled(x, min(columns, 256)))
+    best(X)
+    assert len(estimates) == 2
+    times = [(t.config["columns"], t.device_us) for t in best.timings]
+    alone = nki.estimate(scaled)(X, columns=256).device_us
+    assert times.count((512, alone)) == 2 and len(times) == 3
+
+
+def test_groups_say_which_cannot_be_told_apart():
+    best = tuned(32, 512, 256, 16)
+    best(X)
+    assert [t.group for t in best.timings] == groups([t.device_us for t in best.timings])
+    assert best.timings[0].group == 1 < best.timings[-1].group
 
 
 def test_every_way_to_launch():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from nki_dist.cli import main, rank
 from nki_dist.cli.shared import programs as _programs
 from nki_dist.cli.shared import timed as _timed
 from nki_dist.cli.shared.programs import Programs, Task
-from nki_dist.timing.band import HELD
+from nki_dist.cli.shared.workers import Worker
+from nki_dist.timing.band import APART, HELD, groups
 
 KERNEL = """
 import numpy as np
@@ -92,14 +96,14 @@ def test_the_report_is_made_once(folder, capfd):
 
     # Programs and what they import decide whether they are timed again.
     runs = []
-    before = Programs._run
 
-    def run(self, task):
-        runs.append(task.program)
-        return before(self, task)
+    class Counted(Worker):
+        def __init__(self, *arguments):
+            runs.append("a program")
+            super().__init__(*arguments)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(Programs, "_run", run)
+    patch.setattr(_programs, "Worker", Counted)
     try:
         assert main(["rank", "fast.py", "slow.py", "wrong.py"]) == 1
         text = capfd.readouterr().out
@@ -108,11 +112,11 @@ def test_the_report_is_made_once(folder, capfd):
         with open("fast.py", "a") as file:
             file.write("# changed\n")
         assert main(["rank", "fast.py", "slow.py"]) == 0
-        assert runs == ["fast.py"]
+        assert len(runs) == 1
         Path("helper.py").write_text("FACTOR = 2.0\n")
         assert main(["rank", "fast.py", "--platform", "trn1"]) == 0
         assert main(["rank", "slow.py", "--jobs", "1"]) == 0
-        assert runs == ["fast.py", "fast.py", "slow.py"]
+        assert len(runs) == 3
     finally:
         patch.undo()
 
@@ -130,13 +134,13 @@ def test_programs_that_cannot_be_timed(folder, capfd):
     assert {name: [d.get("code") for d in found] for name, found in failures.items()} == {
         "counts.py": ["spec-contents"],
         "idle.py": ["rank-program"],
-        "fails.py": [None],
-        "dies.py": ["rank-program"],
+        "fails.py": ["program-raised"],
+        "dies.py": ["program-ended"],
         "absent.py": ["rank-program"],
     }
     assert "counted" in failures["counts.py"][0]["message"]
     assert failures["fails.py"][0]["message"] == "on its own"
-    assert "ended with status 3" in failures["dies.py"][0]["message"]
+    assert "ended its process with status 3" in failures["dies.py"][0]["message"]
     assert main(["rank", "counts.py"]) == 1
     assert "  hint: Pass an array instead of a TensorSpec.\n" in capfd.readouterr().out
 
@@ -157,43 +161,203 @@ def test_a_compiled_kernel_is_a_program(folder, capfd):
 
 def program(name, low, device, high, launches=1):
     time = {"low_us": low, "device_us": device, "high_us": high}
-    return name, {"kernels": [{"kernel": "k", "launches": launches, **time}], "diagnostics": []}
+    kernels = [{"kernel": "k", "launches": launches, **time}]
+    return rank._part(Task(name), {"kernels": kernels, "diagnostics": []})
 
 
 def test_sums_of_different_numbers_of_launches_are_told_apart():
     """A program that launches a faster kernel twice is last by sum, and first per launch."""
     made = [program("once.py", 9, 10, 12), program("twice.py", 7, 8, 9, launches=2)]
-    report = rank.report_of(*zip(*made, strict=True))
+    report = rank.report_of(made)
     assert [p["program"] for p in report["programs"]] == ["once.py", "twice.py"]
     assert [p["device_us"] for p in report["programs"]] == [10, 16]
     assert [(p["launches"], p["launch_us"]) for p in report["programs"]] == [(1, 10), (2, 8)]
-    head, one, two, order, band = rank._text(report).splitlines()
-    assert head.split() == ["device", "us", "band", "program"]
+    head, one, two, order, band, _ = rank._text(report).splitlines()
+    assert head.split() == ["device", "us", "band", "group", "program"]
     assert one.endswith("once.py") and two.endswith("(sum of 2 launches, 8.0 each)")
     assert "of different numbers of launches; per launch it is twice.py 8.0, once.py 10.0" in order
     assert band == f"a band {HELD}"
-    alike = rank.report_of(*zip(made[0], program("b.py", 7, 8, 9), strict=True))
+    alike = rank.report_of([made[0], program("b.py", 7, 8, 9)])
     assert "per launch" not in rank._text(alike)
 
 
 def test_bands_that_overlap_are_within_noise():
     made = [program("a", 9, 10, 12), program("b", 11, 13, 14), program("c", 12.5, 14, 16)]
-    report = rank.report_of(*zip(*made[::-1], strict=True))
+    report = rank.report_of(made[::-1])
     assert [p["program"] for p in report["programs"]] == ["a", "b", "c"]
     assert [p["within_noise"] for p in report["programs"]] == [False, True, False]
 
 
-@pytest.mark.parametrize("option", ["--jobs=0", "--timeout=-1"])
+def test_groups_are_of_times_that_are_near_the_first_of_them():
+    """Not near the one before: a long row of small steps isn't one group."""
+    step = APART**0.4
+    times = [100 * step**n for n in range(7)]
+    assert groups(times) == [1, 1, 1, 2, 2, 2, 3]
+    assert groups([1.0, APART]) == [1, 2] and groups([]) == []
+    made = [program(f"{n}.py", t / 2, t, 2 * t) for n, t in enumerate(times)]
+    report = rank.report_of(made)
+    assert [p["group"] for p in report["programs"]] == groups(times)
+    assert [p["within_noise"] for p in report["programs"]] == [False] + 6 * [True]
+    order = rank._order(report)["order"]
+    assert order == [["0.py", "1.py", "2.py"], ["3.py", "4.py", "5.py"], ["6.py"]]
+
+
+@pytest.mark.parametrize("option", ["--jobs=0", "--timeout=-1", "--memory=0"])
 def test_options_that_are_none(option, capsys):
     assert main(["rank", option, "k.py"]) == 1
     assert "must be positive" in capsys.readouterr().err
 
 
-def test_a_program_without_end_is_given_up(folder):
-    Path("endless.py").write_text("import time\nwhile True: time.sleep(1)\n")
-    (found,) = Programs([], 1, 1.0, cache=False).reports([Task("endless.py")])
-    (diagnostic,) = found["diagnostics"]
-    assert "made no end within 1 s" in diagnostic["message"]
+ENDS = {
+    "endless": "import time\nwhile True: time.sleep(1)\n",
+    "greedy": "import numpy as np\nkept = [np.ones(1 << 22) for _ in range(64)]\n",
+    "family": "import os, time\nos.fork()\nkept = b'x' * (180 << 20)\ntime.sleep(60)\n",
+    "printing": "import sys\nwhile True: sys.stderr.write('x' * 4096)\n",
+    "refused": "import numpy as np\nnp.ones(1 << 45)\n",
+    "exits": "import sys\nsys.exit(3)\n",
+    "leaves": "import os\nos._exit(0)\n",
+    "aborts": "import faulthandler, os\nfaulthandler.disable()\nos.abort()\n",
+    "killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "fails": "raise ValueError('on its own')\n",
+}
+
+
+def test_programs_end_in_every_way(folder):
+    """All are results with a code, and none keeps the others from being timed."""
+    for name, text in ENDS.items():
+        Path(f"{name}.py").write_text(text)
+    names = [*ENDS, "fast"]
+    programs = Programs([], 4, 10.0, 300 << 20, cache=False)
+    *found, fast = programs.reports([Task(f"{name}.py") for name in names])
+    codes = {name: f["diagnostics"][0]["code"] for name, f in zip(ENDS, found, strict=True)}
+    assert codes == {
+        "endless": "program-timeout",
+        "greedy": "program-memory",
+        "family": "program-memory",
+        "printing": "program-memory",
+        "refused": "program-memory",
+        "exits": "program-ended",
+        "leaves": "program-ended",
+        "aborts": "program-ended",
+        "killed": "program-ended",
+        "fails": "program-raised",
+    }
+    said = {name: f["diagnostics"][0] for name, f in zip(ENDS, found, strict=True)}
+    assert "no end within 10 s; --timeout" in said["endless"]["message"]
+    assert said["greedy"]["numbers"]["got"] > said["greedy"]["numbers"]["allowed"] == 300 << 20
+    assert "by signal 9" in said["killed"]["message"] and "by signal 6" in said["aborts"]["message"]
+    assert fast["diagnostics"] == [] and fast["kernels"][0]["kernel"] == "scaled"
+
+
+def _gone(mark: str) -> bool:
+    """Whether no process is left whose command has a text; those that were killed take a moment."""
+    until = time.monotonic() + 20
+    while _running(mark) and time.monotonic() < until:
+        pass
+    return not _running(mark)
+
+
+def _running(mark: str) -> list[int]:
+    """Processes whose command has a text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and mark.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+STARTS = """
+import subprocess, sys, time
+for session in (False, True):
+    subprocess.Popen(["sleep", "61.{number}"], start_new_session=session)
+open("started", "w").close()
+time.sleep({seconds})
+"""
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_what_a_program_started_ends_with_it(folder, seconds):
+    """One that is ended takes all along; of one that ends itself, its process group goes."""
+    mark = f"61.{os.getpid()}{seconds}"
+    text = STARTS.format(number=mark[3:], seconds=seconds)
+    Path("starts.py").write_text(text if seconds else text.replace("(False, True)", "(False,)"))
+    (found,) = Programs([], 1, 2.0, 1 << 30, cache=False).reports([Task("starts.py")])
+    assert found["diagnostics"][0]["code"] == ("program-timeout" if seconds else "rank-program")
+    assert Path("started").exists()
+    assert _gone(mark)
+
+
+def test_an_interrupt_ends_all_at_once(folder):
+    mark = f"61.{os.getpid()}7"
+    Path("starts.py").write_text(STARTS.format(number=mark[3:], seconds=60))
+    command = [sys.executable, "-m", "nki_dist", "rank", "--no-cache", "starts.py", "starts.py"]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    while len(_running(mark)) < 4:
+        assert started.poll() is None
+    os.kill(started.pid, signal.SIGINT)
+    assert started.wait() == 130 and started.stderr.read() == b""
+    started.stderr.close()
+    assert _gone(mark)
+
+
+def test_results_come_as_lines(folder, capfd):
+    """The last one has the order; settings are lines of a file."""
+    text = Path("fast.py").read_text().replace("512", "int(sys.argv[1])")
+    Path("varies.py").write_text(f"import sys\n{text}")
+    Path("settings.txt").write_text("64\n512 'of two words'\n\nno\n")
+    command = ["rank", "--no-cache", "--json-lines", "--arguments", "settings.txt"]
+    assert main([*command, "varies.py", "fast.py"]) == 1
+    *parts, last = map(json.loads, capfd.readouterr().out.splitlines())
+    assert len(parts) == 6
+    found = {p["program"]: p for p in parts}
+    assert found["varies.py 512 'of two words'"]["device_us"] == found["fast.py 64"]["device_us"]
+    assert found["varies.py no"]["diagnostics"][0]["code"] == "kernel-raised"
+    assert last["failed"] == ["varies.py no"]
+    first = last["order"][0]
+    assert "varies.py 64" not in first and {"varies.py 512 'of two words'", "fast.py no"} <= {
+        *first
+    }
+    assert sum(map(len, last["order"])) == 5 and last["apart"] == APART
+    assert main(["rank", "--arguments", "absent.txt", "fast.py"]) == 1
+    assert "--arguments absent.txt" in capfd.readouterr().err
+
+
+def test_kernels_of_the_same_instructions_are_timed_once(folder):
+    """What the second would give isn't asked; the place of its lines doesn't matter."""
+    text = Path("fast.py").read_text()
+    Path("again.py").write_text(
+        text.replace("def scaled", "def other").replace("scaled(", "other(")
+    )
+    programs = Programs([], 1, 60.0, 1 << 30, cache=False)
+    one, two, slow = programs.reports([Task(f"{n}.py") for n in ("fast", "again", "slow")])
+    digest = one["kernels"][0]["digest"]
+    assert two["kernels"] == [{**one["kernels"][0], "kernel": "other"}]
+    assert slow["kernels"][0]["digest"] != digest
+    programs._known[digest] = [1.0, 2.0, 3.0]
+    (two,) = programs.reports([Task("again.py")])
+    assert two["kernels"][0]["device_us"] == 1.0
+
+
+def test_a_worker_has_a_process_of_its_own(folder, capfd):
+    """What a program does to its process isn't seen by the next, and what it prints not at all."""
+    text = """
+import atexit, os, sys
+assert sys.stdin.read() == "" and os.getsid(0) == os.getpid() and "NKI_LEFT" not in os.environ
+os.environ["NKI_LEFT"] = sys.modules["left"] = "1"
+os.chdir("/")
+atexit.register(open, {!r}, "w")
+print("seen", flush=True)
+os.write(1, b"seen")
+print("seen", file=sys.stderr)
+"""
+    ended = folder / "ended"
+    for name in ("one", "two"):
+        Path(f"{name}.py").write_text(Path("fast.py").read_text() + text.format(str(ended)))
+    reports = Programs([], 1, 60.0, 1 << 30, cache=False).reports([Task("one.py"), Task("two.py")])
+    assert [r["diagnostics"] for r in reports] == [[], []]
+    assert ended.exists()  # a program's own end comes to its end, too
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_kept_report_with_other_contents_is_made_anew(folder, capfd):
@@ -221,14 +385,22 @@ def test_damaged_reports_are_made_anew(tmp_path):
     entry = tmp_path / "entry.json"
     file = tmp_path / "read"
     file.write_text("1")
-    good = {"kernels": [], "diagnostics": [], "files": _timed.digests([str(file)], set())}
-    timed = {"kernel": "k", "launches": 1, "device_us": 1.0, "low_us": 1.0, "high_us": 2.0}
+    good = {"kernels": [], "diagnostics": [], "files": _timed.digests([str(file)])}
+    timed = {
+        "kernel": "k",
+        "launches": 1,
+        "digest": "",
+        "device_us": 1.0,
+        "low_us": 1.0,
+        "high_us": 2.0,
+    }
     wrong: list[Any] = [
         {**good, "kernels": 3},
         {**good, "kernels": [3]},
         {**good, "kernels": [{**timed, "device_us": "x"}]},
         {**good, "kernels": [{**timed, "low_us": float("nan")}]},
         {**good, "kernels": [{**timed, "launches": None}]},
+        {**good, "kernels": [{**timed, "digest": 3}]},
         {**good, "diagnostics": {"a": 1}},
         {**good, "diagnostics": [{"type": "X"}]},
         {name: value for name, value in good.items() if name != "kernels"},

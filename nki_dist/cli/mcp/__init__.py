@@ -22,9 +22,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nki_dist.cli.mcp.calls import MIB, Limits
+from nki_dist.cli.mcp.calls import Limits
 from nki_dist.cli.mcp.tools import Tools
 from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.workers import MIB
 from nki_dist.errors import LaunchError
 
 

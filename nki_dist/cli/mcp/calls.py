@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nki_dist.cli.shared.workers import LOOK, MIB, memory
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOST_VARIABLE
 
-MIB: Final = 1 << 20
-_LOOK: Final = 0.05  # seconds between looks at the memory of a call
 _LEAVE: Final = 10.0  # seconds after which processes that can't be killed are left
 _TAIL: Final = 16_384  # characters of what a program printed that are passed on
 _ANSWER: Final = 8 * MIB  # bytes of a command's answer
@@ -139,7 +138,7 @@ def _wait(
     family = Family(mark)
     while True:
         try:
-            started.wait(timeout=_LOOK)
+            started.wait(timeout=LOOK)
             return None
         except subprocess.TimeoutExpired:
             pass
@@ -147,7 +146,7 @@ def _wait(
             return _over("the call was cancelled")
         if time.monotonic() > end:
             return _over(f"the call made no end within {limits.seconds:g} s and was ended")
-        used = sum(_memory(pid) for pid in family.members())
+        used = sum(memory(pid) for pid in family.members())
         if used > limits.memory:
             return _over(
                 f"the call used {used // MIB:,} MiB of memory and was ended; at most "
@@ -213,16 +212,6 @@ class Family:
             return self._wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:  # of another user, or gone
             return False
-
-
-def _memory(pid: int) -> int:
-    """Bytes of a process in memory, without files that it maps; 0 once it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    kinds = ("RssAnon:", "RssShmem:")
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(kinds))
 
 
 # ---- texts --------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ class Tools:
             `ok`; `kernels`, each with `device_us` and its band `low_us` to `high_us`, in
             microseconds, and `launches`; `diagnostics`; `error` or null.
         """
-        return ["-c", _TIMED, str(own / "report.json")]
+        return ["-c", _TIMED]
 
     @_tool(answers.report, of_a_program=False)
     def rank(self, own: Path, programs: list[str]) -> list[str]:
@@ -287,17 +287,13 @@ def _refused(error: NkiError) -> dict[str, Any]:
     return {"ok": False, "error": error.to_dict()}
 
 
-# Timed by what `nki-dist rank` starts for each program; its report is this command's answer.
 _TIMED: Final = """
-import sys
-from pathlib import Path
+import json, sys
 from nki_dist.cli import check
-from nki_dist.cli.shared import timed
-given = sys.argv[1:]  # the program gets others
+from nki_dist.cli.shared.timed import timed
 with check.printing_to_stderr():
-    status = timed.main(given)
-print(Path(given[0]).read_text("utf-8"))
-sys.exit(status)
+    found = timed(sys.argv[1:])
+print(json.dumps(found))
 """
 
 

@@ -7,17 +7,16 @@ had come to its end for one without an answer.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Final
 
+from nki_dist.cli.shared.workers import ends_with_parent
 from nki_dist.errors import LaunchError
 
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def carried_out(command: Callable[[], int]) -> int:
@@ -36,7 +35,7 @@ def carried_out(command: Callable[[], int]) -> int:
         os.set_blocking(told, False)  # a process that the program left may hold the other end
         return _status(ended, _read(told))
     os.close(told)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ends_with_parent()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     own, status = os.getpid(), 0
     try:

@@ -1,4 +1,7 @@
-"""Timing programs, each in a process of its own, for `nki-dist rank` and `nki-dist calibrate`.
+"""Timing programs, each by a worker of its own, for `nki-dist rank` and `nki-dist calibrate`.
+
+What programs have in common is done once: workers are forks of this process, which imports what
+the first of them needed, and kernels that compile to the same instructions are timed once.
 
 Reports are kept by content: of the program, of every file it read, of this package, and of the
 settings that shape launches. What else a program may depend on (the clock, other variables of the
@@ -7,33 +10,35 @@ environment, which files a folder has) isn't seen.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.cli.shared.timed import PACKAGE, digests
+from nki_dist.cli.shared.timed import PACKAGE, TIMES, digests, timed
+from nki_dist.cli.shared.workers import Worker, uninterrupted
 from nki_dist.errors import LaunchError
 
-VERSION: Final = 1  # of the reports that are kept
+VERSION: Final = 2  # of the reports that are kept
 CACHE_VARIABLE: Final = "NKI_DIST_CACHE"
 _SETTINGS: Final = ("NKI_", "NEURON_")
 _NO_SETTINGS: Final = (CACHE_VARIABLE,)
-_TIMES: Final = ("device_us", "low_us", "high_us")
 _KERNEL: Final[dict[str, Any]] = {
     "kernel": str,
     "launches": int,
-    **dict.fromkeys(_TIMES, (int, float)),
+    "digest": str,
+    **dict.fromkeys(TIMES, (int, float)),
 }
 _DIAGNOSTIC: Final[dict[str, Any]] = {"type": str, "message": str}
 
@@ -45,11 +50,13 @@ class Task:
     Attributes:
         program: its path.
         options: of `nki-dist run`, beside those for all programs.
+        arguments: of the program.
         folder: where to leave the kernels it launched; such a report isn't kept.
     """
 
     program: str
     options: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     folder: Path | None = None
 
 
@@ -59,61 +66,71 @@ class Programs:
     Args:
         options: of `nki-dist run`, for all of them.
         jobs: how many at once.
-        timeout: seconds after which a program is given up.
+        timeout: seconds after which a program is ended.
+        memory: bytes with which it is ended.
         cache: whether reports are kept and found again.
     """
 
-    def __init__(self, options: Sequence[str], jobs: int, timeout: float, cache: bool) -> None:
+    def __init__(
+        self, options: Sequence[str], jobs: int, timeout: float, memory: int, cache: bool
+    ) -> None:
         self._options = list(options)
         self._jobs = jobs
-        self._timeout = timeout
+        self._limits = timeout, memory
         self._folder = _folder() if cache else None
-        self._package = _package_digest()
+        self._package = _package_digest() if cache else ""
+        self._known: dict[str, list[float]] = {}  # times by digest
 
     def reports(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
         """The report of each: `kernels` with their times, or `diagnostics` if it has none."""
-        with ThreadPoolExecutor(self._jobs) as pool:
-            return list(pool.map(self._report, tasks))
+        found = dict(self.each(tasks))
+        return [found[n] for n in range(len(tasks))]
 
-    def _report(self, task: Task) -> dict[str, Any]:
-        entry = self._entry(task)
-        found = None if entry is None else _kept(entry)
-        if found is None:
-            found, lasting = self._run(task)
-            if entry is not None and lasting:
-                _keep(entry, found)
-        return found
-
-    def _run(self, task: Task) -> tuple[dict[str, Any], bool]:
-        """The report, and whether another run would give the same."""
+    def each(self, tasks: Sequence[Task]) -> Generator[tuple[int, dict[str, Any]], None, None]:
+        """The number of each task and its report, as they come; all ends with the iterator."""
+        waiting = deque(enumerate(tasks))
+        running: dict[Worker, tuple[int, Path | None]] = {}
         try:
-            folder = tempfile.TemporaryDirectory(prefix="nki-dist-")
-        except OSError as error:
-            return _failed(f"there is no room for its report: {error}"), False
-        with folder as made:
-            report = Path(made) / "report.json"
-            command = [sys.executable, "-m", "nki_dist.cli.shared.timed", str(report)]
-            command += [*self._options, *task.options]
-            if task.folder is not None:
-                command += ["--launches", str(task.folder)]
-            try:
-                ended = subprocess.run(
-                    [*command, task.program],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    timeout=self._timeout,
-                )
-            except subprocess.TimeoutExpired:
-                return _failed(
-                    f"the program made no end within {self._timeout:g} s; --timeout sets the limit"
-                ), False
-            if report.is_file():
-                found: dict[str, Any] = json.loads(report.read_text("utf-8"))
-                return found, True
-        last = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        said = f": {last}" if last else ""
-        return _failed(f"its process ended with status {ended.returncode}{said}"), False
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    n, task = waiting.popleft()
+                    entry = self._entry(task)
+                    found = None if entry is None else _kept(entry)
+                    if found is not None:
+                        yield n, found
+                        continue
+                    with uninterrupted():
+                        worker = Worker(partial(self._timed, task), *self._limits)
+                        running[worker] = n, entry
+                for worker, over in Worker.wait([*running]):
+                    with uninterrupted():
+                        n, entry = running.pop(worker)
+                        found = self._report(worker, over, entry)
+                    yield n, found
+        finally:
+            for worker in running:
+                worker.end()
+
+    def _timed(self, task: Task) -> dict[str, Any]:
+        """What a worker does."""
+        words = [*self._options, *task.options, task.program, *task.arguments]
+        return timed(words, task.folder, self._known)
+
+    def _report(
+        self, worker: Worker, over: LaunchError | None, entry: Path | None
+    ) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = worker.answer(over)
+        except LaunchError as error:
+            return {"kernels": [], "diagnostics": [error.to_dict()]}
+        for kernel in found["kernels"]:
+            self._known[kernel["digest"]] = [kernel[end] for end in TIMES]
+        for name in found.pop("modules"):
+            with suppress(ImportError):
+                importlib.import_module(name)
+        if entry is not None:
+            _keep(entry, found)
+        return found
 
     # ---- reports that are kept ------------------------------------------------------------------
 
@@ -129,13 +146,9 @@ class Programs:
             if name.startswith(_SETTINGS) and name not in _NO_SETTINGS
         )
         versions = [sys.version, *(metadata.version(n) for n in ("numpy", "ml_dtypes"))]
-        told = [VERSION, self._package, versions, options, settings, str(path), os.getcwd()]
+        told = [VERSION, self._package, versions, options, settings, str(path), task.arguments]
+        told.append(os.getcwd())
         return self._folder / f"{sha256(json.dumps(told).encode()).hexdigest()}.json"
-
-
-def _failed(message: str) -> dict[str, Any]:
-    error = LaunchError(message, code="rank-program")
-    return {"kernels": [], "diagnostics": [error.to_dict()], "files": {}}
 
 
 def _folder() -> Path:
@@ -161,7 +174,7 @@ def _kept(entry: Path) -> dict[str, Any] | None:
     if not _is_report(found):
         return None
     files = found["files"]
-    return found if files and digests(list(files), set()) == files else None
+    return found if files and digests(list(files)) == files else None
 
 
 def _is_report(found: Any) -> bool:
@@ -177,7 +190,7 @@ def _is_report(found: Any) -> bool:
                 return False
             if any(not isinstance(row.get(field), kind) for field, kind in fields.items()):
                 return False
-    return all(math.isfinite(row[end]) for row in found["kernels"] for end in _TIMES)
+    return all(math.isfinite(row[end]) for row in found["kernels"] for end in TIMES)
 
 
 def _keep(entry: Path, report: dict[str, Any]) -> None:

@@ -1,10 +1,6 @@
-"""What `nki-dist rank` and `nki-dist calibrate` start for each program, in a process of its own.
+"""A program's simulated time, for `nki-dist rank`, `calibrate` and `mcp`.
 
-    python -m nki_dist.cli.shared.timed REPORT [--launches DIR] [options of run] PROGRAM ...
-
-The program is looked at as by `nki-dist check`; REPORT gets its simulated time, what is wrong with
-it, and the files it read (with their contents' digests), as JSON. With --launches, DIR also gets
-every kernel it launched, to be timed again under other figures.
+The program is looked at as by `nki-dist check`. This process is then no longer good for another.
 """
 
 from __future__ import annotations
@@ -13,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -26,32 +22,49 @@ from nki_dist.errors import LaunchError, NkiError
 from nki_dist.launcher.tally import Seen, TimingChecker
 
 PACKAGE: Final = os.path.dirname(os.path.abspath(nki_dist.__file__))
+TIMES: Final = ("device_us", "low_us", "high_us")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Look at a program, and write the report."""
-    parser = argparse.ArgumentParser("nki_dist.cli.shared.timed")
-    parser.add_argument("report")
-    parser.add_argument("--launches", metavar="DIR")
+def timed(
+    words: Sequence[str], folder: Path | None = None, known: Mapping[str, Sequence[float]] = {}
+) -> dict[str, Any]:
+    """Look at a program.
+
+    Args:
+        words: options of `nki-dist run`, the program and its arguments.
+        folder: gets every kernel it launched, to be timed again under other figures.
+        known: times (`TIMES`) by digest, of kernels that were timed before.
+
+    Returns:
+        its `kernels` with their times, `diagnostics` (what is wrong with it), `files` it read (with
+        their contents' digests), and the `modules` of this package that it needed.
+    """
+    parser = argparse.ArgumentParser("nki-dist rank")
     program.add_options(parser)
     parser.set_defaults(command="rank")
-    arguments = parser.parse_args(argv)
-    report = Path(arguments.report)
-    opened = _Opened()
+    arguments = parser.parse_args(words)
+    opened, before = _Opened(), {*sys.modules}
     sys.addaudithook(opened)
-    found = _look(arguments)
+    found = _look(arguments, folder, known)
     opened.over = True
-    found["files"] = digests([*opened.names, *_sources()], {report.resolve()})
-    report.write_text(json.dumps(found), encoding="utf-8")
-    return 0
+    found["files"] = digests([*opened.names, *_sources(before)])
+    found["modules"] = [
+        name for name in sys.modules if name.startswith("nki_dist.") and name not in before
+    ]
+    return found
 
 
-def _look(arguments: argparse.Namespace) -> dict[str, Any]:
+def _look(
+    arguments: argparse.Namespace, folder: Path | None, known: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
     """Times and mistakes of a program."""
     checker = TimingChecker()
-    if not arguments.module and profile._is_compiled(arguments.program):
+    if not arguments.module and profile.is_compiled(arguments.program):
         try:
-            return {"kernels": [_time(profile._of_file(arguments.program), 1)], "diagnostics": []}
+            return {
+                "kernels": [_kernel(profile.of_file(arguments.program), known)],
+                "diagnostics": [],
+            }
         except NkiError as error:
             return {"kernels": [], "diagnostics": [error.to_dict()]}
     status, ended = check.look_at(arguments, checker)
@@ -60,17 +73,26 @@ def _look(arguments: argparse.Namespace) -> dict[str, Any]:
     looked = check.report_of(arguments.program, checker, ended)
     diagnostics = [d for kernel in looked["kernels"] for d in kernel["diagnostics"]]
     wrong = [d for d in diagnostics if d["severity"] == "error"]
-    if looked["exception"] is not None:
-        wrong.append(looked["exception"])
+    if (raised := looked["exception"]) is not None:
+        wrong.append({**_ended(ended).to_dict(), **raised})
     launches = checker.tally.launches()
     if not wrong and checker.untimed:
         wrong.append(_untimed(checker).to_dict())
     if not wrong and not launches:
         return _refused("the program launched no kernel")
-    if arguments.launches:
-        _save(launches, Path(arguments.launches))
-    kernels = [] if wrong else [_time(seen.profile(), seen.count) for seen in launches]
+    if folder is not None:
+        _save(launches, folder)
+    kernels = [] if wrong else [_kernel(seen, known) for seen in launches]
     return {"kernels": kernels, "diagnostics": wrong}
+
+
+def _ended(error: BaseException | None) -> LaunchError:
+    """What an exception means that ended a program, where it has no code of its own."""
+    exits, memory = isinstance(error, SystemExit), isinstance(error, MemoryError)
+    return LaunchError(
+        str(error),
+        code="program-ended" if exits else "program-memory" if memory else "program-raised",
+    )
 
 
 def _refused(message: str) -> dict[str, Any]:
@@ -86,16 +108,20 @@ def _untimed(checker: TimingChecker) -> LaunchError:
     )
 
 
-def _time(p: Any, count: int) -> dict[str, Any]:
+def _kernel(seen: Seen, known: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Of one kernel; `launches` of them took as long each."""
+    digest = seen.digest
+    times = known.get(digest)
+    if times is None:
+        p = seen.profile()
+        times = [getattr(p, end) for end in TIMES]
     return {
-        "kernel": p.kernel,
-        "platform": p.platform,
-        "cores": p.cores,
-        "launches": count,
-        "device_us": p.device_us,
-        "low_us": p.low_us,
-        "high_us": p.high_us,
+        "kernel": seen.compiled.kernel,
+        "platform": seen.topology.arch.instance,
+        "cores": len(seen.trips),
+        "launches": seen.count,
+        "digest": digest,
+        **dict(zip(TIMES, times, strict=True)),
     }
 
 
@@ -138,30 +164,24 @@ class _Opened:
         self.names[name] = None
 
 
-def _sources() -> list[str]:
-    """Of modules; Python may have read their compiled form instead."""
-    modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
-    files = (getattr(m, "__file__", None) for m in modules)
+def _sources(before: Collection[str]) -> list[str]:
+    """Of modules that weren't there before; Python may have read their compiled form instead."""
+    modules = [sys.modules.get(name) for name in {*sys.modules}.difference(before)]
+    files = (getattr(m, "__file__", None) for m in modules if isinstance(m, ModuleType))
     return [name for name in files if isinstance(name, str)]
 
 
-def digests(names: Sequence[str], other: set[Path]) -> dict[str, str]:
+def digests(names: Sequence[str]) -> dict[str, str]:
     """SHA-256 of files' contents by absolute path; what is installed counts by its version."""
-    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(PACKAGE)]
-    system = [Path(p) for p in ("/proc", "/sys", "/dev", "/etc", "/usr")]
+    installed = [os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, PACKAGE)]
+    others = tuple(f"{p}/" for p in ("/proc", "/sys", "/dev", "/etc", "/usr", *installed))
     found: dict[str, str] = {}
     for name in names:
         try:
-            path = Path(name).resolve()
-            if path in other or "__pycache__" in path.parts or not path.is_file():
+            path = os.path.realpath(name)
+            if path.startswith(others) or "/__pycache__/" in path or not os.path.isfile(path):
                 continue
-            if any(path.is_relative_to(folder) for folder in (*installed, *system)):
-                continue
-            found[str(path)] = sha256(path.read_bytes()).hexdigest()
+            found[path] = sha256(Path(path).read_bytes()).hexdigest()
         except (OSError, ValueError):  # gone, or never a file's name
             continue
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

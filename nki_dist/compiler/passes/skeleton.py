@@ -108,6 +108,8 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
     Raises:
         LaunchError: how often a loop goes round depends on an input in `unknown`.
     """
+    if all(map(_straight, programs)):
+        programs = [replace(program, body=[]) for program in programs]
     graph = _Graph()
     for number, program in enumerate(programs):
         for effect in _effects(number, program.body):
@@ -136,6 +138,16 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
         found.contents.append(frozenset(reducer.contents))
         unchecked += [line for line in reducer.unchecked if line not in unchecked]
     return replace(found, unchecked=tuple(unchecked))
+
+
+def _straight(program: Program) -> bool:
+    """Whether no instruction is of use: no loops, no run-time addresses, and nobody is met."""
+    return not any(
+        isinstance(item, Loop)
+        or INSTRUCTIONS[item.opcode].synchronises
+        or any(a.dynamic is not None for _, a in operands(item.args))
+        for item in program.body
+    )
 
 
 # ---- what depends on what -----------------------------------------------------------------------

@@ -12,7 +12,7 @@ Follows: AWS's description of spills in its profiles; A2, "memory hierarchy".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
@@ -34,11 +34,13 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     }
     if sum(needed.values()) <= most:
         return
+    if _fits(_tensors(graph, plan, needed), needed, most):  # whole, which is quicker to tell
+        return
     what = pieces(graph, plan, needed)
     by_position = what.touched
     size = [what.part(n, needed[s.number]) for n, s in enumerate(what.storages)]
     nbytes = [what.part(n, s.nbytes) for n, s in enumerate(what.storages)]
-    if _fits(by_position, size, most):  # as most kernels do
+    if _fits(by_position, dict(enumerate(size)), most):
         return
     uses: dict[int, list[int]] = {}
     for at, numbers in enumerate(by_position):
@@ -91,7 +93,17 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
                 heappush(farthest, (-uses[n][turn[n]], n))
 
 
-def _fits(by_position: Sequence[Sequence[int]], size: Sequence[int], most: int) -> bool:
+def _tensors(graph: OrderGraph, plan: Plan, of: Collection[int]) -> list[set[int]]:
+    """By position, the storages that an instruction touches; none if it is dropped."""
+    same, found = plan.same, []
+    for at, i in enumerate(graph.executed):
+        reads, writes = graph.tensors[i.ordinal] if at not in plan.dropped else ((), ())
+        numbers = {a.storage.number for a in (*reads, *writes)}
+        found.append({m for n in numbers if (m := same.get(n, n)) in of})
+    return found
+
+
+def _fits(by_position: Sequence[Collection[int]], size: Mapping[int, int], most: int) -> bool:
     """Whether all that is in use at once, from first to last use, has room in the order written."""
     last = {n: at for at, numbers in enumerate(by_position) for n in numbers}
     there: set[int] = set()
