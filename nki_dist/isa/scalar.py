@@ -166,18 +166,14 @@ class NkiScalar(VirtualRegister):
         raise CompileError(
             f"{what}: NKI traces comparisons of 32 bits, but nothing can use their results. "
             "Compute masks with tensors, or bound a nl.fori_loop",
-            location=self._where(),
             code="scalar-comparison",
         )
-
-    def _where(self) -> str | None:
-        return None if self.tracer is None else self.tracer.where()
 
     def _compare(self, other: Any) -> NkiScalar:
         self._operand("a comparison", other)
         if self.dtype is int64:
             message = "a comparison of NkiScalars of int64; there is none of 64 bits"
-            raise CompileError(message, location=self._where(), code="scalar-comparison")
+            raise CompileError(message, code="scalar-comparison")
         return NkiScalar(self.register, self.dtype, True)
 
     def _operand(self, what: str, other: Any) -> int | VirtualRegister:
@@ -189,7 +185,6 @@ class NkiScalar(VirtualRegister):
                 raise NkiValidationError(
                     f"{what} of NkiScalars of {self.dtype} and {other.dtype}; their dtypes must "
                     "match: load both from tiles of one dtype",
-                    location=self._where(),
                     code="scalar-dtypes",
                     numbers={"got": [self.dtype, other.dtype]},
                 )
@@ -199,7 +194,6 @@ class NkiScalar(VirtualRegister):
                 raise NkiValidationError(
                     f"{what} of an NkiScalar of {self.dtype} and {other}, which doesn't fit; "
                     f"allowed: {self.dtype.min} to {self.dtype.max}",
-                    location=self._where(),
                     code="scalar-operand",
                     numbers={"got": int(other), "least": self.dtype.min, "most": self.dtype.max},
                 )
@@ -207,7 +201,6 @@ class NkiScalar(VirtualRegister):
         raise NkiValidationError(
             f"{what} of an NkiScalar and {other!r} of type {type(other).__name__}; allowed: ints "
             "and NkiScalars",
-            location=self._where(),
             code="scalar-operand",
         )
 
@@ -244,7 +237,6 @@ class NkiScalar(VirtualRegister):
         raise CompileError(
             "NkiScalars have the operators +, - and * only; compute others with tensors, and load "
             "the result",
-            location=self._where(),
             code="scalar-operator",
         )
 
@@ -273,7 +265,6 @@ class NkiScalar(VirtualRegister):
         raise CompileError(
             "Python can't branch on an NkiScalar: its value is only known when the kernel runs. "
             "Bound a nl.fori_loop with it, or use nl.while_loop with a register",
-            location=self._where(),
             code="branch-on-register",
         )
 

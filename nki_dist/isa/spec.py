@@ -288,8 +288,6 @@ class Spec:
                 raise
             raise NkiValidationError(
                 f"{error}; its parameters are {self.signature}",
-                location=tracer.where(),
-                core=tracer.core,
                 instruction=self.title,
                 hint=WRITES_TO_DST if "'dst'" in str(error) else None,
                 code="call-signature",

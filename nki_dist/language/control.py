@@ -33,12 +33,9 @@ def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
     released(f"nl.{name}")
     bounds = (start,) if stop is None else (start, stop, step)
     if any(isinstance(bound, float) for bound in bounds):
-        tracer: Any = current_tracer()
         text = ", ".join(map(repr, bounds))
         raise NkiValidationError(
             f"nl.{name}({text}); bounds and step must be ints (`/` gives a float, `//` an int)",
-            location=tracer.where(),
-            core=tracer.core,
             instruction=f"nl.{name}",
             code="loop-bound",
         )
@@ -139,7 +136,6 @@ def _axis(tracer: Any, axis: int) -> int:
     if not isinstance(axis, int) or not -len(tracer.grid) <= axis < len(tracer.grid):
         raise NkiValidationError(
             f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes",
-            location=tracer.where(),
             code="grid-axis",
             numbers={"got": axis, "most": len(tracer.grid) - 1},
         )

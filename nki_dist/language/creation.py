@@ -44,9 +44,7 @@ class _NdArray:
         try:
             return tracer.allocate(shape, dtype, buffer, name, address)  # type: ignore[attr-defined]
         except NkiError as error:
-            raise error.at(
-                location=tracer.where(), core=tracer.core, instruction="nl.ndarray"
-            ) from None
+            raise error.at(instruction="nl.ndarray") from None
 
     def __or__(self, other: Any) -> Any:
         return NkiTensor | other
@@ -100,7 +98,7 @@ def shared_constant(constant, dtype=None):
     try:
         element = dtypes.of(array.dtype if dtype is None else dtype)
     except NkiValidationError as error:
-        raise error.at(location=tracer.where(), instruction="nl.shared_constant") from None
+        raise error.at(instruction="nl.shared_constant") from None
     if array.dtype not in (element.dtype, element.storage):
         array = array.astype(element.storage)
     return tracer.constant(array, element)  # type: ignore[attr-defined]

@@ -111,9 +111,7 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
         metadata, named = arguments["metadata_tensor"], f"{what} metadata"
         copy = tracer.allocate(metadata.shape, metadata.dtype, metadata.buffer, named, None)
     except NkiError as error:
-        raise error.at(
-            location=tracer.where(), core=tracer.core, instruction=f"ncc.{what}"
-        ) from None
+        raise error.at(instruction=f"ncc.{what}") from None
     own = spec is all_gather_v  # the first column is all that is read
     first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
     if arguments["has_rdispls"]:
@@ -143,8 +141,6 @@ def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
         return done
     raise CompileError(
         f"{problem}; each prepare is followed by exactly one trigger of its kind",
-        location=tracer.where(),
-        core=tracer.core,
         instruction=what,
         code="collective-prepare",
     )
