@@ -25,7 +25,7 @@ def register_alloc(x=None):
     Args:
         x: an int, or a tile of one element to load.
     """
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     if isinstance(x, Access):
         register_load(register, x)
     elif x is not None:

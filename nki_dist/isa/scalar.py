@@ -207,7 +207,7 @@ class NkiScalar(VirtualRegister):
     def _made(self, op: str, other: Any, reversed_: bool = False) -> NkiScalar:
         pair: list[Any] = [self.register, self._operand(f"{op}", other)]
         first, second = reversed(pair) if reversed_ else pair
-        register = current_tracer().register()  # type: ignore[attr-defined]
+        register = current_tracer().register()
         scalar_arithmetic(register, op, first, second, self.dtype.bits)
         return NkiScalar(register, self.dtype)
 
@@ -304,7 +304,7 @@ def scalar_load(src):
         CompileError: the kernel is held to NKI 0.6.
     """
     released("nisa.scalar_load")
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     load(register, src)
     return NkiScalar(register, src.dtype)
 

@@ -41,7 +41,6 @@ from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tensor_engine import ArrayTile, Factors
 from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them from here
-    Tracer,
     current_tracer,
     may_reject,
     release_in_force,

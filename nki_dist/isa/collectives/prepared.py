@@ -97,7 +97,7 @@ def all_gather_v_trigger(prepare_instr, name=None):
 
 def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
     what = f"{spec.name}_prepare"
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     label = arguments.pop("name")
     released(f"ncc.{what}")
     try:
@@ -124,7 +124,7 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
 
 
 def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     what = f"ncc.{spec.name}_trigger"
     if not isinstance(prepared, Prepared) or prepared.spec is not spec:
         problem = f"{prepared!r} isn't what ncc.{spec.name}_prepare returned"

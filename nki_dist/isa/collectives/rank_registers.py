@@ -108,7 +108,7 @@ def _behind(registers: list[int], rings: Rings, rank: int, iteration: int, dst: 
 
 def rank_id(name=None):
     """The rank that runs the program, as a register."""
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     read_rank_id(register)
     return register
 
@@ -124,6 +124,6 @@ def collective_permute_implicit_current_processing_rank_id(
         replica_group: ReplicaGroup of the ring.
         channel_id: 0 to 3; all channels go round in the same direction.
     """
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     read_ring_rank_id(register, iteration_id, replica_group, channel_id)
     return register
