@@ -221,6 +221,16 @@ def free_size(
             )
 
 
+def check_one_element(a: Access, what: str, *, code: str) -> None:
+    """A tensor whose element a register takes or gives."""
+    if a.size != 1:
+        raise NkiValidationError(
+            f"{what}, the tensor has {a.size} (shape {a.shape})",
+            code=code,
+            numbers={"got": a.size, "allowed": 1},
+        )
+
+
 @rule
 def free_up_to(i: Instruction, arch: Arch, names: tuple[str, ...], figure: str) -> None:
     """At most as many elements per partition as a figure of the architecture says."""

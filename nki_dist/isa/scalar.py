@@ -12,6 +12,7 @@ Follows: nki.isa.NkiScalar, nki.isa.scalar_load and nki.isa.scalar_store of SDK 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -21,11 +22,11 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, NkiValidationError
-from nki_dist.isa.described import wrong_value
+from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Op, Register, read, write
-from nki_dist.isa.registers import load_register, store_register
+from nki_dist.isa.operands import HBM, SBUF, Custom, Integer, Number, Op, Register, read, write
+from nki_dist.isa.registers import register_load, store_register
 from nki_dist.isa.spec import DOCS, current_tracer, instruction, released
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
@@ -33,20 +34,17 @@ from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
 _OPERATORS: Final[MappingProxyType[str, Callable[[int, int], int]]] = MappingProxyType(
-    {
-        "add": lambda a, b: a + b,
-        "subtract": lambda a, b: a - b,
-        "multiply": lambda a, b: a * b,
-    }
+    {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 )
 
 
-def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
-    if isinstance(value, VirtualRegister):
-        return value
-    if isinstance(value, int) and int64.min <= value <= int64.max:
-        return value
-    raise wrong_value(name, value, "a register or an int of 64 bits", code="scalar-operand")
+_OPERAND: Final = Integer(
+    "a register or an int of 64 bits",
+    int(int64.min),
+    int(int64.max),
+    code="scalar-operand",
+    narrow=False,
+)
 
 
 @instruction(
@@ -58,8 +56,8 @@ def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
 def scalar_arithmetic(
     dst=Register("w"),
     op=Op(_OPERATORS),
-    data1=Custom(_int_or_register),
-    data2=Custom(_int_or_register),
+    data1=_OPERAND,
+    data2=_OPERAND,
     bits=Number(integer=True),
 ):
     """Register `dst` becomes `data1 op data2`, wrapped to 32 or 64 bits; operators emit it."""
@@ -287,10 +285,7 @@ _load.__name__ = "scalar_load"
 load = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
 
 
-@load.meaning
-def _load_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    cell = kit.view(i["src"]).reshape(())
-    return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
+load.meaning(register_load.lower)
 
 
 def scalar_load(src):
@@ -360,12 +355,7 @@ def scalar_store(dst, value):
 @store.check
 def _one_element(i: Instruction, arch: Arch) -> None:
     tensor = i["src"] if i.opcode == "scalar_load" else i["dst"]
-    if tensor.size != 1:
-        raise NkiValidationError(
-            f"a scalar is one element, the tensor has {tensor.size} (shape {tensor.shape})",
-            code="scalar-tensor",
-            numbers={"got": tensor.size, "allowed": 1},
-        )
+    check_one_element(tensor, "a scalar is one element", code="scalar-tensor")
 
 
 @store.check
