@@ -119,9 +119,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
 @dma_transpose.check
 def _modes(i: Instruction, arch: Arch) -> None:
     mode, gathered = i["dge_mode"], has_vector(i["src"])
-    if i["priority"] is not None:
-        require_generation(arch, 4, "priority")
-        check_priority(i, arch)
+    check_priority(i, arch)
     # `none` is a hint that published kernels give to every DMA of theirs.
     allowed = (dge_mode.unknown, dge_mode.none, dge_mode.swdge if gathered else dge_mode.hwdge)
     if mode not in allowed:

@@ -19,7 +19,7 @@ from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
 from nki_dist.isa.spec import instruction
-from nki_dist.isa.timing_rules import per_element, two_operators
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, is_array, op
 from nki_dist.program import Instruction
@@ -106,7 +106,7 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
         tile_dtype("imm0", d.float32),
         b.available("op0"),
     ],
-    cost=two_operators,
+    cost=per_element("dst", flops=2, known=False),  # in one pass
 )
 def tensor_scalar_cumulative(
     dst=write(dtypes=_DTYPES, indirect=16),

@@ -27,7 +27,7 @@ from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import FLAG, Choice, Custom, Number, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
 from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
+from nki_dist.isa.timing_rules import issue_cycles, pair_cycles, per_element
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
@@ -59,6 +59,7 @@ def _fill(name: str, value: Any) -> float:
         unpacked("dst reduce_res"),
         one_per_partition("bound0 bound1 reduce_res", "on_true_tile"),
     ],
+    cost=per_element("dst", share="range_select_passes", flops=4),
 )
 def range_select(
     dst=write(),
@@ -127,12 +128,6 @@ def _range_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         ]
     )
     return summed(i, kit, data, work, ALU[i["reduce_op"]], i["reduce_cmd"])
-
-
-@range_select.cost
-def _range_select_cost(i: Instruction, arch: Arch) -> Cost:
-    cycles = arch.range_select_passes * i["dst"].free_size
-    return Cost(cycles=issue_cycles(cycles, arch), flops=4 * i["dst"].size)
 
 
 _VALUES = tuple(d for d in ALL if not d.is_mx and d not in (tfloat32, int32, uint32))
