@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, float32, float64
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import gather as g
@@ -18,9 +17,8 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Operation, instruction, op
 from nki_dist.ops.function import conversion, function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import gather as g
@@ -13,7 +12,7 @@ from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
-from nki_dist.isa.spec import Cost, instruction, todays_kernel
+from nki_dist.isa.spec import Arch, Cost, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op, reshaped

@@ -6,19 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.codes.picture import outside
 from nki_dist.dtypes import uint16, uint32
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.checks import check_elements, same_dtype, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 @instruction(

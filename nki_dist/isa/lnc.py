@@ -9,14 +9,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import same_dtype, same_tile
 from nki_dist.isa.effects import CLEAN, EXCHANGED, OPTIMISTIC, Effects, Exchange, Meets
 from nki_dist.isa.enums import dma_engine, engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, SBUF, Choice, Custom, Number, Tensor, read, write
-from nki_dist.isa.spec import Cost, instruction, may_reject
+from nki_dist.isa.spec import Arch, Cost, Kit, instruction, may_reject
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
 

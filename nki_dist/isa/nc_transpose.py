@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, float16, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import check_bank, matrix
@@ -14,12 +13,9 @@ from nki_dist.isa._transpose import identity_matrix, transpose
 from nki_dist.isa.checks import check_result, same_dtype
 from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import Cost, instruction, may_reject
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, may_reject, op
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 def default_engine(i: Instruction, arch: Arch) -> str:

@@ -12,18 +12,15 @@ from typing import Final
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.arch import Arch
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_elements, check_result
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Arch, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 GROUP: Final = 8  # partitions of a scaling group

@@ -7,12 +7,9 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import same_tile, unpacked
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Instruction, Kit, Operation, instruction
 from nki_dist.isa.timing_rules import per_element
-from nki_dist.ops.operation import Operation
-from nki_dist.program import Instruction
 
 
 @instruction(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Integer, Register, read, write
-from nki_dist.isa.spec import current_tracer, instruction
+from nki_dist.isa.spec import Arch, Kit, current_tracer, instruction
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op

@@ -19,15 +19,13 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import HBM, SBUF, Custom, Integer, Number, Op, Register, read, write
 from nki_dist.isa.registers import register_load, store_register
-from nki_dist.isa.spec import DOCS, current_tracer, instruction, released
+from nki_dist.isa.spec import DOCS, Arch, Kit, current_tracer, instruction, released
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op

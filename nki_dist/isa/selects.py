@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import ALL, bool_, float32, int8, int16, int32, tfloat32, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
@@ -26,12 +25,10 @@ from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import FLAG, Choice, Custom, Number, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, pair_cycles, per_element
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 FP32_MIN = float(np.finfo(np.float32).min)
 _COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")

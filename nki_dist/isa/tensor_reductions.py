@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
@@ -15,15 +14,12 @@ from nki_dist.isa.alu import ALU, PARTITION_REDUCE, TENSOR_REDUCE
 from nki_dist.isa.checks import check_elements, not_in_psum, same_free_size, same_partitions
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import SUMS, reduce, reduce_integers
 from nki_dist.isa.rows import load_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, on_gpsimd
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 def _axes(name: str, value: Any) -> list[int]:

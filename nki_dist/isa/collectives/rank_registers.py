@@ -11,10 +11,9 @@ from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Integer, Number, Register
 from nki_dist.isa.registers import set_register
-from nki_dist.isa.spec import DOCS, current_tracer, instruction
+from nki_dist.isa.spec import DOCS, Kit, current_tracer, instruction
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
