@@ -51,7 +51,7 @@ def main() -> int:
         reports += [Report(*r) for r in done[key]]
         if sys.stderr.isatty():
             print(f"\r{len(reports)} files", end="", file=sys.stderr, flush=True)
-    return _summary(reports, arguments.most)
+    return summary(reports, arguments.most)
 
 
 def _read(record: Path | None) -> dict[str, list[list[object]]]:
@@ -60,7 +60,7 @@ def _read(record: Path | None) -> dict[str, list[list[object]]]:
     return dict(json.loads(line) for line in record.read_text().splitlines())
 
 
-def _summary(reports: list[Report], most: int) -> int:
+def summary(reports: list[Report], most: int) -> int:
     kinds = Counter(r.kind for r in reports)
     print(f"\n| {len(reports)} files | |\n|---|---|")
     for kind, count in kinds.most_common():

@@ -123,8 +123,6 @@ def refuse_ended(trace: Any, storage: Storage) -> NoReturn:
     raise CompileError(
         f"{storage.label} was made inside the dynamic loop at {where} and is used after it; if the "
         "loop doesn't run, nobody makes it. Allocate it before the loop and write to it inside",
-        location=trace.where(),
-        core=trace.core,
         code="loop-made-inside",
     )
 

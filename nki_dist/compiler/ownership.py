@@ -7,7 +7,7 @@ would silently address another tensor's data.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.errors import CompileError
@@ -26,25 +26,15 @@ def owns(program: Program, storage: Storage) -> bool:
     return 0 <= storage.number < len(known) and known[storage.number] is storage
 
 
-def refuse_storage(trace: Any, storage: Storage) -> NoReturn:
-    """Raise the error for a tensor of another trace."""
-    raise CompileError(
-        f"{storage.label} can't be used here: {_ADVICE}",
-        location=trace.where(),
-        core=trace.core,
-        code="foreign-tensor",
-    )
+def foreign(what: str) -> CompileError:
+    """The error of what belongs to another trace."""
+    return CompileError(f"{what} can't be used here: {_ADVICE}", code="foreign-tensor")
 
 
 def check_register(trace: Any, register: VirtualRegister) -> None:
     """Raise CompileError for a register of another trace."""
     if register.tracer is not trace:
-        raise CompileError(
-            f"register {register} can't be used here: {_ADVICE}",
-            location=trace.where(),
-            core=trace.core,
-            code="foreign-tensor",
-        )
+        raise foreign(f"register {register}")
 
 
 def check_dynamic(trace: Any, dynamic: Dynamic) -> None:
@@ -53,6 +43,6 @@ def check_dynamic(trace: Any, dynamic: Dynamic) -> None:
     if isinstance(source, VirtualRegister):
         check_register(trace, source)
     elif not owns(trace.program, source.storage):
-        refuse_storage(trace, source.storage)
+        raise foreign(source.storage.label)
     elif source.storage.number in trace.ended:
         refuse_ended(trace, source.storage)

@@ -35,7 +35,7 @@ from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
 from nki_dist.compiler.notes import asked_for, note
-from nki_dist.compiler.ownership import check_dynamic, check_register, owns, refuse_storage
+from nki_dist.compiler.ownership import check_dynamic, check_register, foreign, owns
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
 from nki_dist.compiler.unfinished import check_finished
@@ -238,8 +238,6 @@ class Trace(Configured, LoopTrace):
             f"values of {view.storage.label}: they are only known when the kernel runs. Run it "
             "with nki.debug(kernel)(...) or host='debug', where .numpy() gives them, or print them "
             "with nl.device_print",
-            location=self.where(),
-            core=self.core,
             code="values-unknown",
         )
 
@@ -284,7 +282,7 @@ class Trace(Configured, LoopTrace):
             storage = access.storage
             number = storage.number
             if not 0 <= number < count or storages[number] is not storage:
-                refuse_storage(self, storage)
+                raise foreign(storage.label)
             if ended and number in ended:
                 refuse_ended(self, storage)
             if storage.first < 0:
@@ -336,7 +334,7 @@ class Trace(Configured, LoopTrace):
             for access in (value,) if isinstance(value, Access) else tensors(value):
                 storage = access.storage
                 if not owns(self.program, storage):
-                    refuse_storage(self, storage)
+                    raise foreign(storage.label)
                 if storage.number in self.ended:
                     refuse_ended(self, storage)
                 if storage.first < 0:

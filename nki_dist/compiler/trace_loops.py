@@ -73,7 +73,6 @@ class LoopTrace:
         if self.order_group:
             raise CompileError(
                 "dynamic loops aren't supported inside nl.no_reorder",
-                location=self.where(),
                 code="loop-in-no-reorder",
             )
 
@@ -106,7 +105,6 @@ class LoopTrace:
             raise CompileError(
                 "Python can't branch on a register: its value is only known when the kernel runs. "
                 "Use nl.while_loop or `while register:`",
-                location=self.where(),
                 code="branch-on-register",
             )
         key = (id(frame), line)
@@ -139,8 +137,6 @@ class LoopTrace:
         raise CompileError(
             f"the body of fori_loop returned {result!r}; it can't return a value. Write what "
             "the loop makes to tensors that are allocated before it",
-            location=self.where(),
-            core=self.core,
             code="loop-body",
         )
 
@@ -157,7 +153,6 @@ class LoopTrace:
         if isinstance(step, VirtualRegister) or not _is_int(step) or step < 1:
             raise CompileError(
                 f"loop step {step}; must be a positive int known when the kernel is traced",
-                location=self.where(),
                 code="loop-bound",
             )
         for name, bound in (("start", start), ("stop", stop)):
@@ -166,7 +161,6 @@ class LoopTrace:
             if not isinstance(bound, VirtualRegister) and not _is_int(bound):
                 raise CompileError(
                     f"loop {name} {bound!r}; allowed: an int or a register",
-                    location=self.where(),
                     code="loop-bound",
                 )
         start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
@@ -185,7 +179,6 @@ class LoopTrace:
         if not isinstance(init, VirtualRegister) or isinstance(init, NkiScalar):
             raise CompileError(
                 f"while_loop needs a register as condition, got {init!r}",
-                location=self.where(),
                 code="loop-bound",
             )
         condition, value = self.register(), self.register()
@@ -197,7 +190,6 @@ class LoopTrace:
         if not isinstance(result, VirtualRegister) or isinstance(result, NkiScalar):
             raise CompileError(
                 f"the body of while_loop must return the next condition register, got {result!r}",
-                location=self.where(),
                 code="loop-body",
             )
         register_move(loop.condition, result)

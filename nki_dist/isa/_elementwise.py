@@ -29,8 +29,8 @@ Binary: TypeAlias = "Function | np.ufunc"
 Elementwise = Callable[[Any, Any, np.ndarray], Any]
 
 
-def _alu(call: Elementwise) -> Function:
-    return function(reads="a b", writes="out", name=f"alu.{call.__name__}")(call)
+def _alu(call: Elementwise, name: str = "") -> Function:
+    return function(reads="a b", writes="out", name=f"alu.{name or call.__name__}")(call)
 
 
 def _single(value: Any) -> Any:
@@ -51,7 +51,7 @@ def _unsigned(value: Any, out: np.ndarray) -> Any:
 
 @_alu
 def maximum(a: Any, b: Any, out: np.ndarray) -> None:
-    """Larger operand; NaN if either is NaN, as the NumPy function the document refers to."""
+    """Larger operand; NaN if either is NaN. NumPy's own doesn't take `out` by position."""
     np.maximum(a, b, out=out)
 
 
@@ -78,8 +78,7 @@ def _by_absolute(name: str, compare: np.ufunc) -> Function:
         a, b = _single(a), _single(b)
         np.copyto(out, np.where(compare(np.absolute(a), np.absolute(b)), a, b))
 
-    apply.__name__ = name
-    return _alu(apply)
+    return _alu(apply, name)
 
 
 abs_max = _by_absolute("abs_max", np.greater)
@@ -132,8 +131,7 @@ def _logical(name: str, join: np.ufunc) -> Function:
     def apply(a: Any, b: Any, out: np.ndarray) -> None:
         np.copyto(out, join(np.not_equal(a, 0), np.not_equal(b, 0)))
 
-    apply.__name__ = name
-    return _alu(apply)
+    return _alu(apply, name)
 
 
 logical_and = _logical("logical_and", np.bitwise_and)
@@ -150,30 +148,27 @@ def logical_not(a: Any, b: Any, out: np.ndarray) -> None:
 # ---- integers ------------------------------------------------------------------------------
 
 
-@_alu
-def integer_abs_max(a: Any, b: Any, out: np.ndarray) -> None:
-    """As `abs_max`; magnitudes are compared unsigned so that the lowest integer is the largest."""
-    _by_magnitude(np.greater, a, b, out)
+def _by_magnitude(name: str, compare: np.ufunc) -> Function:
+    """As `_by_absolute`; magnitudes are compared unsigned so that the lowest integer is the
+    largest."""
+
+    def apply(a: Any, b: Any, out: np.ndarray) -> None:
+        a, b = np.asarray(a, dtype=out.dtype), np.asarray(b, dtype=out.dtype)
+        chosen = compare(_unsigned(np.absolute(a), out), _unsigned(np.absolute(b), out))
+        np.copyto(out, np.where(chosen, a, b))
+
+    return _alu(apply, name)
 
 
-@_alu
-def integer_abs_min(a: Any, b: Any, out: np.ndarray) -> None:
-    """As `abs_min`, on integers."""
-    _by_magnitude(np.less, a, b, out)
-
-
-def _by_magnitude(compare: np.ufunc, a: Any, b: Any, out: np.ndarray) -> None:
-    a, b = np.asarray(a, dtype=out.dtype), np.asarray(b, dtype=out.dtype)
-    chosen = compare(_unsigned(np.absolute(a), out), _unsigned(np.absolute(b), out))
-    np.copyto(out, np.where(chosen, a, b))
+integer_abs_max = _by_magnitude("integer_abs_max", np.greater)
+integer_abs_min = _by_magnitude("integer_abs_min", np.less)
 
 
 def _bitwise(ufunc: np.ufunc) -> Function:
     def apply(a: Any, b: Any, out: np.ndarray) -> None:
         ufunc(_unsigned(a, out), _unsigned(b, out), out=_unsigned(out, out), casting="unsafe")
 
-    apply.__name__ = ufunc.__name__
-    return _alu(apply)
+    return _alu(apply, ufunc.__name__)
 
 
 bitwise_and = _bitwise(np.bitwise_and)

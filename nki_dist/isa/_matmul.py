@@ -20,6 +20,7 @@ import numpy as np
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_result
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.kit import Array, Kit
@@ -142,13 +143,7 @@ def check_sizes(i: Instruction, stationary: int, moving: int, arch: Arch) -> Non
             code="matmul-contraction",
             numbers={"stationary": left, "moving": right},
         )
-    if (dst.shape[0], dst.free_size) != (stationary, moving):
-        raise NkiValidationError(
-            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
-            f"{dst.shape}); stationary and moving make it {stationary} and {moving}",
-            code="shape-mismatch",
-            numbers={"got": [dst.shape[0], dst.free_size], "allowed": [stationary, moving]},
-        )
+    check_result(dst, stationary, moving, "stationary and moving make it")
     limit = arch.moving_free_limit(dst.dtype.name)
     if moving > limit:
         raise NkiValidationError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import COMMANDS, one_per_partition, reduction_operator, summed
@@ -12,12 +11,9 @@ from nki_dist.isa.alu import ACTIVATE2_REDUCE, ALU
 from nki_dist.isa.checks import number_or_column, same_dtype, same_tile, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Arch, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element, reads_sums
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 _PAIRS = (
     ("multiply", "add"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
@@ -16,9 +15,8 @@ from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, last_writes
 from nki_dist.isa.operands import Choice, Op, read, write
-from nki_dist.isa.spec import instruction, require_generation
+from nki_dist.isa.spec import Arch, Operation, instruction, op, require_generation
 from nki_dist.isa.timing_rules import per_element, reads_sums
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])

@@ -70,43 +70,33 @@ def _prelu(x: np.ndarray, out: np.ndarray, param: Any = None) -> None:
 
 
 def _rows() -> Iterable[Activation]:
-    yield Activation("copy", _unary(e.bypass))
-    yield Activation("square", _unary(e.square))
-    yield Activation("sigmoid", s.blockwise(s.sigmoid))
-    yield Activation("relu", _unary(e.relu))
-    yield Activation("prelu", _prelu, takes_param=True, generation=4)
-    yield Activation("gelu", s.blockwise(s.gelu))
-    yield Activation("gelu_dx", s.blockwise(s.gelu_dx))
-    yield Activation("gelu_apprx_tanh", s.blockwise(s.gelu_apprx_tanh))
-    yield Activation("gelu_apprx_sigmoid", s.blockwise(s.gelu_apprx_sigmoid))
-    yield Activation("gelu_apprx_sigmoid_dx", s.blockwise(s.gelu_apprx_sigmoid_dx))
-    yield Activation("silu", s.blockwise(s.silu))
-    yield Activation("silu_dx", s.blockwise(s.silu_dx))
-    yield Activation("tanh", s.direct(np.tanh))
-    yield Activation("softplus", s.blockwise(s.softplus))
-    yield Activation("mish", s.blockwise(s.mish))
-    yield Activation("erf", s.direct(s.erf))
-    yield Activation("erf_dx", s.blockwise(s.erf_dx))
-    yield Activation("exp", s.direct(np.exp))
-    yield Activation("log", s.direct(np.log))
+    for name, operator in (
+        ("copy", e.bypass),
+        ("square", e.square),
+        ("relu", e.relu),
+        ("rsqrt", e.rsqrt),
+        ("reciprocal", e.reciprocal),
+        ("abs", e.absolute),
+    ):
+        yield Activation(name, _unary(operator))
+    gelus = (s.gelu, s.gelu_dx, s.gelu_apprx_tanh, s.gelu_apprx_sigmoid, s.gelu_apprx_sigmoid_dx)
+    for kernel in (*gelus, s.sigmoid, s.silu, s.silu_dx, s.softplus, s.mish, s.erf_dx):
+        yield Activation(kernel.__name__, s.blockwise(kernel))
+    for ufunc in (np.tanh, s.erf, np.exp, np.log, np.arctan):
+        yield Activation(ufunc.__name__, s.direct(ufunc))
     # The engine's sine is defined outside [-pi, pi] too: see `engine_sin`.
     yield Activation("sin", s.blockwise(s.engine_sin))
-    yield Activation("arctan", s.direct(np.arctan))
+    yield Activation("prelu", _prelu, takes_param=True, generation=4)
     yield Activation("sqrt", np.sqrt)
-    yield Activation("rsqrt", _unary(e.rsqrt))
-    yield Activation("reciprocal", _unary(e.reciprocal))
     yield Activation("sign", np.sign)
-    yield Activation("abs", _unary(e.absolute))
 
 
 def _math_rows() -> Iterable[Activation]:
     yield Activation("sin", s.blockwise(s.sin))
-    yield Activation("cos", s.direct(np.cos))
-    yield Activation("tan", s.direct(np.tan))
-    yield Activation("ceil", np.ceil)
-    yield Activation("floor", np.floor)
-    yield Activation("trunc", np.trunc)
-    yield Activation("negative", np.negative)
+    for ufunc in (np.cos, np.tan):
+        yield Activation(ufunc.__name__, s.direct(ufunc))
+    for exact in (np.ceil, np.floor, np.trunc, np.negative):
+        yield Activation(exact.__name__, exact)
 
 
 ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType({a.name: a for a in _rows()})

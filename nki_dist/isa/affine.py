@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
@@ -22,7 +21,7 @@ from nki_dist.isa.dma_copy import move, through
 from nki_dist.isa.effects import CLEAN, OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Arch, instruction
 from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy, function

@@ -95,14 +95,6 @@ def _bits(
     return AluOp(name, "bitvec", arity, _no_f32, function, reducible, identity, engines=_VECTOR)
 
 
-def _compare(name: str, ufunc: np.ufunc) -> AluOp:
-    return AluOp(name, "compare", 2, ufunc, ufunc)
-
-
-def _logical(name: str, function: Binary, identity: float) -> AluOp:
-    return AluOp(name, "logical", 2, function, function, True, identity)
-
-
 _INF: Final = float("inf")
 
 
@@ -130,15 +122,14 @@ def _rows() -> Iterable[AluOp]:
     yield AluOp("relu", "arith", 1, e.relu, e.relu, generation=4)
     yield AluOp("rsqrt", "arith", 1, e.rsqrt, engines=_GPSIMD)
     yield AluOp("reciprocal", "arith", 1, e.reciprocal)
-    yield _compare("equal", np.equal)
-    yield _compare("not_equal", np.not_equal)
-    yield _compare("less", np.less)
-    yield _compare("less_equal", np.less_equal)
-    yield _compare("greater", np.greater)
-    yield _compare("greater_equal", np.greater_equal)
-    yield _logical("logical_and", e.logical_and, 1.0)
-    yield _logical("logical_or", e.logical_or, 0.0)
-    yield _logical("logical_xor", e.logical_xor, 0.0)
+    for compare in (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal):
+        yield AluOp(compare.__name__, "compare", 2, compare, compare)
+    for name, logical, start in (
+        ("logical_and", e.logical_and, 1.0),
+        ("logical_or", e.logical_or, 0.0),
+        ("logical_xor", e.logical_xor, 0.0),
+    ):
+        yield AluOp(name, "logical", 2, logical, logical, True, start)
     yield AluOp("logical_not", "logical", 1, e.logical_not, e.logical_not, documented=False)
     yield _bits("bitwise_and", e.bitwise_and, identity=-1)
     yield _bits("bitwise_or", e.bitwise_or, identity=0)

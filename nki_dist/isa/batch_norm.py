@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import free_size, free_up_to, same_partitions, unpacked
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, per_element
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 STATISTICS = 6
 

@@ -166,12 +166,17 @@ def tile_dtype(i: Instruction, arch: Arch, names: tuple[str, ...], dtype: DType)
             )
 
 
+def refuse_packed(name: str, a: Access, why: str) -> None:
+    """Arithmetic and conversions have no meaning on packed (x4) data types."""
+    if a.dtype.is_mx:
+        message = f"{name} has the packed dtype {a.dtype}; {why}"
+        raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
+
+
 def check_unpacked(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
-    """Arithmetic has no meaning on packed (x4) data types."""
+    """Tiles of types with one value per element."""
     for name, a in _tiles(i, names).items():
-        if a.dtype.is_mx:
-            message = f"{name} has the packed dtype {a.dtype}; allowed: one value per element"
-            raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
+        refuse_packed(name, a, "allowed: one value per element")
 
 
 unpacked = rule(check_unpacked)
@@ -221,14 +226,53 @@ def free_size(
             )
 
 
+def check_one_element(a: Access, what: str, *, code: str) -> None:
+    """A tensor whose element a register takes or gives."""
+    if a.size != 1:
+        raise NkiValidationError(
+            f"{what}, the tensor has {a.size} (shape {a.shape})",
+            code=code,
+            numbers={"got": a.size, "allowed": 1},
+        )
+
+
 @rule
-def free_up_to(i: Instruction, arch: Arch, names: tuple[str, ...], figure: str) -> None:
+def free_up_to(
+    i: Instruction, arch: Arch, names: tuple[str, ...], figure: str, least: int = 0
+) -> None:
     """At most as many elements per partition as a figure of the architecture says."""
     for name in names:
         got, most = i[name].free_size, getattr(arch, figure)
-        if got > most:
-            message = f"{name} has {got} elements per partition; allowed: up to {most}"
-            raise NkiValidationError(message, code="free-limit", numbers={"got": got, "most": most})
+        if not least <= got <= most:
+            allowed = f"{least} to {most}" if least else f"up to {most}"
+            raise NkiValidationError(
+                f"{name} has {got} elements per partition; allowed: {allowed}",
+                code="free-limit",
+                numbers={"got": got, "least": least, "most": most},
+            )
+
+
+def check_elements(
+    name: str, a: Access, count: int, why: str, *, code: str = "free-mismatch"
+) -> None:
+    """So many elements per partition, for a reason that the message gives."""
+    if a.free_size != count:
+        raise NkiValidationError(
+            f"{name} has {a.free_size} elements per partition (shape {a.shape}); {why}",
+            code=code,
+            numbers={"got": a.free_size, "allowed": count},
+        )
+
+
+def check_result(dst: Access, partitions: int, elements: int, why: str) -> None:
+    """So many partitions and elements in each, for a reason that the message gives."""
+    if (dst.shape[0], dst.free_size) != (partitions, elements):
+        raise NkiValidationError(
+            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
+            f"{dst.shape}); {why} {partitions} and {elements}",
+            code="shape-mismatch",
+            numbers={"got": [dst.shape[0], dst.free_size], "allowed": [partitions, elements]},
+        )
 
 
 @rule

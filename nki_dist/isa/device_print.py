@@ -8,13 +8,10 @@ from nki_dist.dtypes import DType
 from nki_dist.isa.core import Wires
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects, State
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Custom, read
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 def _prefix(name, value):

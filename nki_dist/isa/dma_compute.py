@@ -6,20 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, float32, float64
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import gather as g
 from nki_dist.isa.alu import DMA_REDUCE
+from nki_dist.isa.checks import refuse_packed
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import SBUF_OR_HBM, pieces
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Operation, instruction, op
 from nki_dist.ops.function import conversion, function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 
@@ -89,9 +88,7 @@ def _sizes(i: Instruction, arch: Arch) -> None:
                 "offsets",
                 code="vector-offset",
             )
-        if a.dtype.is_mx:
-            message = f"{name} has the packed dtype {a.dtype}; DMA can't add those"
-            raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
+        refuse_packed(name, a, "DMA can't add those")
     for n, a in enumerate(srcs):
         if a.size != i["dst"].size:
             raise NkiValidationError(

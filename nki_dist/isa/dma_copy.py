@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import gather as g
-from nki_dist.isa.checks import check_priority
+from nki_dist.isa.checks import check_priority, refuse_packed
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
-from nki_dist.isa.spec import Cost, instruction, todays_kernel
+from nki_dist.isa.spec import Arch, Cost, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op, reshaped
@@ -63,15 +62,11 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             hint=_part(i["dst"].shape, i["src"].shape),
             numbers={"dst": i["dst"].size, "src": i["src"].size},
         )
-    for name in ("dst", "src"):
-        if i[name].dtype.bits == 64 and i["dst"].dtype is not i["src"].dtype:
-            refuse_wide(name, i[name])  # DMA converts through float32
-        if i[name].dtype.is_mx and i["dst"].dtype is not i["src"].dtype:
-            raise NkiValidationError(
-                f"{name} has the packed dtype {i[name].dtype}; DMA doesn't convert packed types",
-                code="dtype-packed",
-                numbers={"got": i[name].dtype},
-            )
+    if i["dst"].dtype is not i["src"].dtype:
+        for name in ("dst", "src"):
+            if i[name].dtype.bits == 64:
+                refuse_wide(name, i[name])  # DMA converts through float32
+            refuse_packed(name, i[name], "DMA doesn't convert packed types")
 
 
 def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:

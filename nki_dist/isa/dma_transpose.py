@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_priority, same_dtype
@@ -15,12 +14,10 @@ from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
 from nki_dist.isa.enums import dge_mode, oob_mode
 from nki_dist.isa.gather import Chosen, chosen_rows, has_vector, refuse_indirection
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
-from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.transfers import Block, cut, permuted
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 _AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -119,9 +116,7 @@ def _shapes(i: Instruction, arch: Arch) -> None:
 @dma_transpose.check
 def _modes(i: Instruction, arch: Arch) -> None:
     mode, gathered = i["dge_mode"], has_vector(i["src"])
-    if i["priority"] is not None:
-        require_generation(arch, 4, "priority")
-        check_priority(i, arch)
+    check_priority(i, arch)
     # `none` is a hint that published kernels give to every DMA of theirs.
     allowed = (dge_mode.unknown, dge_mode.none, dge_mode.swdge if gathered else dge_mode.hwdge)
     if mode not in allowed:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import uint16, uint32
-from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.checks import (
     dimensions,
     free_size,
     free_up_to,
-    rule,
     same_partitions,
     same_tile,
     unpacked,
@@ -31,27 +28,13 @@ from nki_dist.isa.effects import (
 from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 EIGHT = 8
-
-
-@rule
-def row_length(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
-    """Tiles with 8 to `max8_max` elements per partition."""
-    for name in names:
-        got, most = i[name].free_size, arch.max8_max
-        if not EIGHT <= got <= most:
-            raise NkiValidationError(
-                f"{name} has {got} elements per partition; allowed: {EIGHT} to {most}",
-                code="free-limit",
-                numbers={"got": got, "least": EIGHT, "most": most},
-            )
 
 
 @passes_on
@@ -67,7 +50,7 @@ def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Resul
     checks=[
         same_partitions("dst src"),
         dimensions("src", 3),
-        row_length("src"),
+        free_up_to("src", "max8_max", EIGHT),
         free_size("dst", EIGHT, "exactly 8"),
         unpacked("dst src"),
     ],
@@ -129,7 +112,7 @@ def _found(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results
     checks=[
         same_partitions("dst data vals"),
         dimensions("data vals", 3),
-        row_length("data"),
+        free_up_to("data", "max8_max", EIGHT),
         free_size("vals dst", EIGHT, "exactly 8"),
         unpacked("data vals"),
     ],

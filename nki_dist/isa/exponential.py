@@ -11,11 +11,9 @@ from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import dimensions, number_or_column, same_tile, tile_dtype
 from nki_dist.isa.effects import Effects, State, elementwise
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Choice, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 _FLOATS = (d.float8_e4m3, d.float8_e5m2, d.float16, d.bfloat16, d.float32)

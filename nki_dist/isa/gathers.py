@@ -6,19 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.codes.picture import outside
 from nki_dist.dtypes import uint16, uint32
 from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
-from nki_dist.isa.checks import same_dtype, same_partitions, same_tile
+from nki_dist.isa.checks import check_elements, same_dtype, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 @instruction(
@@ -161,13 +157,8 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="free-limit",
             numbers={"got": count, "most": arch.local_gather_indices_max},
         )
-    if dst.free_size != count * width:
-        raise NkiValidationError(
-            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); {count} indices "
-            f"of {width} elements make {count * width}",
-            code="free-mismatch",
-            numbers={"got": dst.free_size, "allowed": count * width},
-        )
+    why = f"{count} indices of {width} elements make {count * width}"
+    check_elements("dst", dst, count * width, why)
 
 
 @local_gather.meaning

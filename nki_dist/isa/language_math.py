@@ -11,12 +11,9 @@ from nki_dist.dtypes import float32
 from nki_dist.isa.activations import MATH
 from nki_dist.isa.checks import same_tile
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 @instruction(

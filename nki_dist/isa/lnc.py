@@ -9,14 +9,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.checks import same_tile
+from nki_dist.isa.checks import same_dtype, same_tile
 from nki_dist.isa.effects import CLEAN, EXCHANGED, OPTIMISTIC, Effects, Exchange, Meets
 from nki_dist.isa.enums import dma_engine, engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, SBUF, Choice, Custom, Number, Tensor, read, write
-from nki_dist.isa.spec import Cost, instruction, may_reject
+from nki_dist.isa.spec import Arch, Cost, Kit, instruction, may_reject
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
 
@@ -165,7 +163,7 @@ def _sendrecv_time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchang
     default_engine=lambda i, arch: "gpsimd" if i["dma_engine"].name == "gpsimd_dma" else "dma",
     min_generation=3,
     meets=Meets(_sendrecv_orders, _waits, _channel, _FIGURES, _sendrecv_time),
-    checks=[same_tile("src dst")],
+    checks=[same_tile("src dst"), same_dtype("src dst", "sendrecv doesn't convert")],
 )
 def sendrecv(
     src=read(SBUF),
@@ -195,12 +193,6 @@ def sendrecv(
 
 @sendrecv.check
 def _sendrecv_check(i: Instruction, arch: Arch) -> None:
-    if i["src"].dtype is not i["dst"].dtype:
-        raise NkiValidationError(
-            f"src is {i['src'].dtype}, dst {i['dst'].dtype}; sendrecv doesn't convert",
-            code="dtype-mismatch",
-            numbers={"src": i["src"].dtype, "dst": i["dst"].dtype},
-        )
     for name in ("send_to_rank", "recv_from_rank"):
         if i[name] not in (0, 1):
             raise NkiValidationError(

@@ -6,20 +6,17 @@ import math
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, float8_e8m0fnu, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_in_psum
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import ANYWHERE, Number, write
-from nki_dist.isa.spec import Cost, instruction, todays_kernel
+from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, op, todays_kernel
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.isa.tracing import may_reject
 from nki_dist.ops.arrays import fill
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Instruction
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from nki_dist import dtypes as d
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _matmul as m
 from nki_dist.isa._transpose import select_columns
 from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, listed, read, write
-from nki_dist.isa.spec import Cost, instruction, require_generation
+from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, require_generation
 from nki_dist.isa.tensor_engine import Factors
 from nki_dist.isa.timing_rules import array_tile, product_cycles
-from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 
 FP8 = frozenset({d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2})

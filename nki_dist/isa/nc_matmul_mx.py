@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.arch import Arch
 from nki_dist.dtypes.mx import e8m0_to_float32, unpack_x4
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import _matmul as m
@@ -14,10 +13,9 @@ from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
 from nki_dist.isa.quantize_mx import GROUP, SCALES, check_partitions, check_scale, scale_rows
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Operation, instruction, op
 from nki_dist.isa.timing_rules import array_tile, product_cycles
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 PACKED = (d.float8_e5m2_x4, d.float8_e4m3fn_x4, d.float4_e2m1fn_x4)

@@ -6,20 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, float16, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
-from nki_dist.isa.checks import same_dtype
+from nki_dist.isa.checks import check_result, same_dtype
 from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import Cost, instruction, may_reject
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, may_reject, op
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 def default_engine(i: Instruction, arch: Arch) -> str:
@@ -72,17 +68,8 @@ def nc_transpose(dst=write(), data=read(), engine=engine.unknown, name=None):
 @nc_transpose.check
 def _shapes(i: Instruction, arch: Arch) -> None:
     dst, data = i["dst"], i["data"]
-    if (dst.shape[0], dst.free_size) != (data.free_size, data.shape[0]):
-        raise NkiValidationError(
-            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
-            f"{dst.shape}); the transpose of data (shape {data.shape}) has {data.free_size} and "
-            f"{data.shape[0]}",
-            code="shape-mismatch",
-            numbers={
-                "got": [dst.shape[0], dst.free_size],
-                "allowed": [data.free_size, data.shape[0]],
-            },
-        )
+    why = f"the transpose of data (shape {data.shape}) has"
+    check_result(dst, data.free_size, data.shape[0], why)
     tensor = i.engine == "tensor"
     limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
     if max(data.shape[0], data.free_size) > limit:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.affine import as_int32
-from nki_dist.isa.checks import same_partitions
+from nki_dist.isa.checks import check_elements, same_partitions
 from nki_dist.isa.effects import OPTIMISTIC, Effects
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Arch, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 @instruction(
@@ -51,13 +47,8 @@ def nonzero_with_count(
 @nonzero_with_count.check
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
-    if dst.free_size != src.free_size + 1:
-        raise NkiValidationError(
-            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); must be one more "
-            f"than src's {src.free_size}",
-            code="free-mismatch",
-            numbers={"got": dst.free_size, "allowed": src.free_size + 1},
-        )
+    wanted = src.free_size + 1
+    check_elements("dst", dst, wanted, f"must be one more than src's {src.free_size}")
     core = arch.gpsimd_core_partitions
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) % core:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -350,6 +351,29 @@ class Register(Role):
             return value.narrow(name)
         message = f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
         raise NkiValidationError(message, code="register-kind")
+
+
+@dataclass(eq=False)
+class Integer(Role):
+    """A compile-time int of a range, or a register.
+
+    Attributes:
+        allowed: what messages say it may be.
+        narrow: registers hold 32 bits.
+    """
+
+    allowed: str
+    least: int
+    most: float = inf
+    code: str = "argument-kind"
+    narrow: bool = True
+
+    def accept(self, name: str, value: Any) -> Any:
+        if isinstance(value, VirtualRegister):
+            return value.narrow(name) if self.narrow else value
+        if isinstance(value, (int, np.integer)) and self.least <= value <= self.most:
+            return int(value)
+        raise wrong_value(name, value, self.allowed, code=self.code)
 
 
 @dataclass(eq=False)

@@ -12,17 +12,15 @@ from typing import Final
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.arch import Arch
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_elements, check_result
 from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Arch, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 GROUP: Final = 8  # partitions of a scaling group
@@ -57,13 +55,8 @@ def check_scale(name: str, scale: Access, partitions: int, elements: int) -> Non
             code="mx-scale-layout",
             numbers={"got": scale.shape[0], "allowed": need},
         )
-    if scale.free_size != elements:
-        raise NkiValidationError(
-            f"{name} has {scale.free_size} elements per partition (shape {scale.shape}); the data "
-            f"has {elements} packed elements per partition, must be equal",
-            code="mx-scale-layout",
-            numbers={"got": scale.free_size, "allowed": elements},
-        )
+    why = f"the data has {elements} packed elements per partition, must be equal"
+    check_elements(name, scale, elements, why, code="mx-scale-layout")
     offset = start_partition(scale) % _QUADRANT
     if offset not in _OFFSETS:
         raise NkiValidationError(
@@ -129,16 +122,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="mx-quantize-size",
             numbers={"got": src.free_size, "multiple": 4},
         )
-    if dst.shape[0] != src.shape[0] or dst.free_size * 4 != src.free_size:
-        raise NkiValidationError(
-            f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
-            f"{dst.shape}); src of shape {src.shape} makes {src.shape[0]} and {src.free_size // 4}",
-            code="shape-mismatch",
-            numbers={
-                "got": [dst.shape[0], dst.free_size],
-                "allowed": [src.shape[0], src.free_size // 4],
-            },
-        )
+    check_result(dst, src.shape[0], src.free_size // 4, f"src of shape {src.shape} makes")
     check_scale("dst_scale", i["dst_scale"], src.shape[0], dst.free_size)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int8, int16, int32, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import (
@@ -20,15 +19,13 @@ from nki_dist.isa.checks import (
 )
 from nki_dist.isa.effects import CLEAN, Effects, State, elementwise, moves
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, draw, uniform
 from nki_dist.isa.rows import column, save_rows
-from nki_dist.isa.spec import instruction, require_generation
+from nki_dist.isa.spec import Arch, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast, copy_where
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import not_in_psum, rule
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, lanes, seeded, states
-from nki_dist.isa.spec import instruction, require_generation
+from nki_dist.isa.spec import Arch, Instruction, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import copy, function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 @instruction(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import same_tile, unpacked
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles
-from nki_dist.ops.operation import Operation
-from nki_dist.program import Instruction
+from nki_dist.isa.spec import Instruction, Kit, Operation, instruction
+from nki_dist.isa.timing_rules import per_element
 
 
 @instruction(
     engines="vector",
     effects=Effects(elementwise("data"), partial=False, bits=None, state=None),
     checks=[same_tile("dst data"), unpacked("dst data")],
+    cost=per_element("dst", share="reciprocal_cycles", flops=1),
 )
 def reciprocal(dst=write(), data=read(), name=None):
     """`dst = 1 / data`, computed in float32 and rounded once to `dst.dtype`.
@@ -37,10 +34,3 @@ def reciprocal(dst=write(), data=read(), name=None):
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
     return around(b.apply(ALU["reciprocal"], x, None, out))
-
-
-@reciprocal.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
-    # ISA26 says 8N; a measured kernel with one for each two-tile product leaves it 2 to 2.5.
-    cycles = arch.reciprocal_cycles * i["dst"].free_size
-    return Cost(cycles=issue_cycles(cycles, arch), flops=i["dst"].size)

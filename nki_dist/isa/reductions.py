@@ -15,6 +15,7 @@ activate2).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -96,14 +97,6 @@ def _by_magnitude(a: np.ndarray, sign: int) -> np.ndarray:
     return np.take_along_axis(backwards, at, axis=-1)[..., 0]
 
 
-def _abs_max(a: np.ndarray) -> np.ndarray:
-    return _by_magnitude(a, 1)
-
-
-def _abs_min(a: np.ndarray) -> np.ndarray:
-    return _by_magnitude(a, -1)
-
-
 _F32: Final[Mapping[str, Reducer]] = MappingProxyType(
     {
         "add": running_sum,
@@ -114,8 +107,8 @@ _F32: Final[Mapping[str, Reducer]] = MappingProxyType(
         "logical_and": _truth(np.logical_and),
         "logical_or": _truth(np.logical_or),
         "logical_xor": _truth(np.logical_xor),
-        "abs_max": _abs_max,
-        "abs_min": _abs_min,
+        "abs_max": partial(_by_magnitude, sign=1),
+        "abs_min": partial(_by_magnitude, sign=-1),
         "average": _average,
     }
 )

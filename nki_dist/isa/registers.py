@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.described import wrong_value
+from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import ANYWHERE, Custom, Register, read, write
-from nki_dist.isa.spec import current_tracer, instruction
+from nki_dist.isa.operands import ANYWHERE, Integer, Register, read, write
+from nki_dist.isa.spec import Arch, Kit, current_tracer, instruction
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Access, Instruction, VirtualRegister
 
 _NOTHING_ELSE = Effects(CLEAN, partial=False, bits=None, state=None)
+_WORD = Integer("a register or a 32-bit int", -(2**31), 2**32 - 1)
 
 
 def register_alloc(x=None):
@@ -25,7 +24,7 @@ def register_alloc(x=None):
     Args:
         x: an int, or a tile of one element to load.
     """
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     if isinstance(x, Access):
         register_load(register, x)
     elif x is not None:
@@ -33,16 +32,8 @@ def register_alloc(x=None):
     return register
 
 
-def _int_or_register(name, value):
-    if isinstance(value, VirtualRegister):
-        return value.narrow(name)
-    if isinstance(value, (int, np.integer)) and -(2**31) <= value < 2**32:
-        return int(value)
-    raise wrong_value(name, value, "a register or a 32-bit int", code="argument-kind")
-
-
 @instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
-def register_move(dst=Register("w", copies="src"), src=Custom(_int_or_register)):
+def register_move(dst=Register("w", copies="src"), src=_WORD):
     """Copy a register, or a compile-time int, into register `dst`."""
     return locals()
 
@@ -103,21 +94,14 @@ def _store(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(store_register, kit.registers, RegisterNumber(i["src"].number), 32, cell)]
 
 
-def _one_element(i: Instruction, arch: Arch) -> None:
+@register_load.check
+@register_store.check
+def _one_word(i: Instruction, arch: Arch) -> None:
     tensor = i["src"] if i.opcode == "register_load" else i["dst"]
-    if tensor.size != 1:
-        raise NkiValidationError(
-            f"a register holds one element, the tensor has {tensor.size} (shape {tensor.shape})",
-            code="register-tensor",
-            numbers={"got": tensor.size, "allowed": 1},
-        )
+    check_one_element(tensor, "a register holds one element", code="register-tensor")
     if tensor.dtype.bits != 32 or not tensor.dtype.is_integer:
         raise NkiValidationError(
             f"dtype {tensor.dtype}; allowed: int32, uint32",
             code="register-tensor",
             numbers={"got": tensor.dtype, "allowed": ["int32", "uint32"]},
         )
-
-
-register_load.check(_one_element)
-register_store.check(_one_element)

@@ -12,41 +12,37 @@ Follows: nki.isa.NkiScalar, nki.isa.scalar_load and nki.isa.scalar_store of SDK 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, NkiValidationError
-from nki_dist.isa.described import wrong_value
+from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import HBM, SBUF, Custom, Number, Op, Register, read, write
-from nki_dist.isa.registers import load_register, store_register
-from nki_dist.isa.spec import DOCS, current_tracer, instruction, released
+from nki_dist.isa.operands import HBM, SBUF, Custom, Integer, Number, Op, Register, read, write
+from nki_dist.isa.registers import register_load, store_register
+from nki_dist.isa.spec import DOCS, Arch, Kit, current_tracer, instruction, released
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Instruction, VirtualRegister
 
 _OPERATORS: Final[MappingProxyType[str, Callable[[int, int], int]]] = MappingProxyType(
-    {
-        "add": lambda a, b: a + b,
-        "subtract": lambda a, b: a - b,
-        "multiply": lambda a, b: a * b,
-    }
+    {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 )
 
 
-def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
-    if isinstance(value, VirtualRegister):
-        return value
-    if isinstance(value, int) and int64.min <= value <= int64.max:
-        return value
-    raise wrong_value(name, value, "a register or an int of 64 bits", code="scalar-operand")
+_OPERAND: Final = Integer(
+    "a register or an int of 64 bits",
+    int(int64.min),
+    int(int64.max),
+    code="scalar-operand",
+    narrow=False,
+)
 
 
 @instruction(
@@ -58,8 +54,8 @@ def _int_or_register(name: str, value: Any) -> int | VirtualRegister:
 def scalar_arithmetic(
     dst=Register("w"),
     op=Op(_OPERATORS),
-    data1=Custom(_int_or_register),
-    data2=Custom(_int_or_register),
+    data1=_OPERAND,
+    data2=_OPERAND,
     bits=Number(integer=True),
 ):
     """Register `dst` becomes `data1 op data2`, wrapped to 32 or 64 bits; operators emit it."""
@@ -166,18 +162,14 @@ class NkiScalar(VirtualRegister):
         raise CompileError(
             f"{what}: NKI traces comparisons of 32 bits, but nothing can use their results. "
             "Compute masks with tensors, or bound a nl.fori_loop",
-            location=self._where(),
             code="scalar-comparison",
         )
-
-    def _where(self) -> str | None:
-        return None if self.tracer is None else self.tracer.where()
 
     def _compare(self, other: Any) -> NkiScalar:
         self._operand("a comparison", other)
         if self.dtype is int64:
             message = "a comparison of NkiScalars of int64; there is none of 64 bits"
-            raise CompileError(message, location=self._where(), code="scalar-comparison")
+            raise CompileError(message, code="scalar-comparison")
         return NkiScalar(self.register, self.dtype, True)
 
     def _operand(self, what: str, other: Any) -> int | VirtualRegister:
@@ -189,7 +181,6 @@ class NkiScalar(VirtualRegister):
                 raise NkiValidationError(
                     f"{what} of NkiScalars of {self.dtype} and {other.dtype}; their dtypes must "
                     "match: load both from tiles of one dtype",
-                    location=self._where(),
                     code="scalar-dtypes",
                     numbers={"got": [self.dtype, other.dtype]},
                 )
@@ -199,7 +190,6 @@ class NkiScalar(VirtualRegister):
                 raise NkiValidationError(
                     f"{what} of an NkiScalar of {self.dtype} and {other}, which doesn't fit; "
                     f"allowed: {self.dtype.min} to {self.dtype.max}",
-                    location=self._where(),
                     code="scalar-operand",
                     numbers={"got": int(other), "least": self.dtype.min, "most": self.dtype.max},
                 )
@@ -207,14 +197,13 @@ class NkiScalar(VirtualRegister):
         raise NkiValidationError(
             f"{what} of an NkiScalar and {other!r} of type {type(other).__name__}; allowed: ints "
             "and NkiScalars",
-            location=self._where(),
             code="scalar-operand",
         )
 
     def _made(self, op: str, other: Any, reversed_: bool = False) -> NkiScalar:
         pair: list[Any] = [self.register, self._operand(f"{op}", other)]
         first, second = reversed(pair) if reversed_ else pair
-        register = current_tracer().register()  # type: ignore[attr-defined]
+        register = current_tracer().register()
         scalar_arithmetic(register, op, first, second, self.dtype.bits)
         return NkiScalar(register, self.dtype)
 
@@ -244,7 +233,6 @@ class NkiScalar(VirtualRegister):
         raise CompileError(
             "NkiScalars have the operators +, - and * only; compute others with tensors, and load "
             "the result",
-            location=self._where(),
             code="scalar-operator",
         )
 
@@ -273,7 +261,6 @@ class NkiScalar(VirtualRegister):
         raise CompileError(
             "Python can't branch on an NkiScalar: its value is only known when the kernel runs. "
             "Bound a nl.fori_loop with it, or use nl.while_loop with a register",
-            location=self._where(),
             code="branch-on-register",
         )
 
@@ -296,10 +283,7 @@ _load.__name__ = "scalar_load"
 load = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
 
 
-@load.meaning
-def _load_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    cell = kit.view(i["src"]).reshape(())
-    return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
+load.meaning(register_load.lower)
 
 
 def scalar_load(src):
@@ -313,7 +297,7 @@ def scalar_load(src):
         CompileError: the kernel is held to NKI 0.6.
     """
     released("nisa.scalar_load")
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     load(register, src)
     return NkiScalar(register, src.dtype)
 
@@ -369,12 +353,7 @@ def scalar_store(dst, value):
 @store.check
 def _one_element(i: Instruction, arch: Arch) -> None:
     tensor = i["src"] if i.opcode == "scalar_load" else i["dst"]
-    if tensor.size != 1:
-        raise NkiValidationError(
-            f"a scalar is one element, the tensor has {tensor.size} (shape {tensor.shape})",
-            code="scalar-tensor",
-            numbers={"got": tensor.size, "allowed": 1},
-        )
+    check_one_element(tensor, "a scalar is one element", code="scalar-tensor")
 
 
 @store.check

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import initial_value, one_per_partition, registers, summed
@@ -15,14 +14,12 @@ from nki_dist.isa.alu import ALU, CUMULATIVE, TENSOR_SCALAR_REDUCE
 from nki_dist.isa.checks import same_tile, tile_dtype, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise, scan
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
-from nki_dist.isa.spec import instruction
-from nki_dist.isa.timing_rules import per_element, two_operators
+from nki_dist.isa.spec import Arch, Instruction, Kit, instruction
+from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, is_array, op
-from nki_dist.program import Instruction
 
 _COMMANDS = (
     reduce_cmd.reset_reduce,
@@ -106,7 +103,7 @@ _FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
         tile_dtype("imm0", d.float32),
         b.available("op0"),
     ],
-    cost=two_operators,
+    cost=per_element("dst", flops=2, known=False),  # in one pass
 )
 def tensor_scalar_cumulative(
     dst=write(dtypes=_DTYPES, indirect=16),

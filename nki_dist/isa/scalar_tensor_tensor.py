@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import one_in_psum, same_tile, unpacked
 from nki_dist.isa.effects import Effects, elementwise
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction
 from nki_dist.isa.timing_rules import issue_cycles
-from nki_dist.ops.operation import Operation
-from nki_dist.program import Instruction
 
 
 @instruction(

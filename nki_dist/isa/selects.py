@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import ALL, bool_, float32, int8, int16, int32, tfloat32, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
@@ -26,12 +25,10 @@ from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import FLAG, Choice, Custom, Number, Op, read, write
 from nki_dist.isa.rows import column, private_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
-from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
+from nki_dist.isa.spec import Arch, Cost, Instruction, Operation, instruction, op
+from nki_dist.isa.timing_rules import issue_cycles, pair_cycles, per_element
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 FP32_MIN = float(np.finfo(np.float32).min)
 _COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
@@ -59,6 +56,7 @@ def _fill(name: str, value: Any) -> float:
         unpacked("dst reduce_res"),
         one_per_partition("bound0 bound1 reduce_res", "on_true_tile"),
     ],
+    cost=per_element("dst", share="range_select_passes", flops=4),
 )
 def range_select(
     dst=write(),
@@ -127,12 +125,6 @@ def _range_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         ]
     )
     return summed(i, kit, data, work, ALU[i["reduce_op"]], i["reduce_cmd"])
-
-
-@range_select.cost
-def _range_select_cost(i: Instruction, arch: Arch) -> Cost:
-    cycles = arch.range_select_passes * i["dst"].free_size
-    return Cost(cycles=issue_cycles(cycles, arch), flops=4 * i["dst"].size)
 
 
 _VALUES = tuple(d for d in ALL if not d.is_mx and d not in (tfloat32, int32, uint32))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa.checks import check_elements
 from nki_dist.isa.effects import OPTIMISTIC, Effects
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Arch, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 _TYPES = (float32, int32)
 
@@ -49,13 +46,8 @@ def _check(i: Instruction, arch: Arch) -> None:
             code="operand-shape",
             numbers={"dst": dst.shape[0], "segment_ids": ids.shape[0], "allowed": 1},
         )
-    if dst.free_size != 2 * ids.free_size:
-        raise NkiValidationError(
-            f"dst has {dst.free_size} elements (shape {dst.shape}); {ids.free_size} segment ids "
-            f"need {2 * ids.free_size}",
-            code="free-mismatch",
-            numbers={"got": dst.free_size, "allowed": 2 * ids.free_size},
-        )
+    wanted = 2 * ids.free_size
+    check_elements("dst", dst, wanted, f"{ids.free_size} segment ids need {wanted}")
 
 
 @sequence_bounds.meaning

@@ -18,7 +18,8 @@ no operands. The body returns `locals()`.
 
 What passes and simulated time must know besides is in its `effects` (isa.effects) and in the facts
 of its engine. The public function, operand checks, codec, disassembly, footprints, executor, timing
-and coverage page read these declarations. Nothing here knows about threads, clocks or Ray.
+and coverage page read these declarations. Nothing here knows about threads, clocks or Ray. What
+every instruction is written with (Arch, Instruction, Kit, Operation, op) is imported from here.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from nki_dist.errors import NkiError, NkiValidationError
 from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
+from nki_dist.isa.kit import Kit  # noqa: F401 -- this, too
 from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tensor_engine import ArrayTile, Factors
 from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them from here
-    Tracer,
     current_tracer,
     may_reject,
     release_in_force,
@@ -51,7 +52,7 @@ from nki_dist.isa.tracing import (  # noqa: F401 -- instructions import them fro
     tracing_with,
 )
 from nki_dist.isa.transfers import Block
-from nki_dist.ops.operation import Operation
+from nki_dist.ops.operation import Operation, op  # noqa: F401 -- and this
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
@@ -288,8 +289,6 @@ class Spec:
                 raise
             raise NkiValidationError(
                 f"{error}; its parameters are {self.signature}",
-                location=tracer.where(),
-                core=tracer.core,
                 instruction=self.title,
                 hint=WRITES_TO_DST if "'dst'" in str(error) else None,
                 code="call-signature",

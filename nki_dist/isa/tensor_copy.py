@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_unpacked, not_in_psum, same_tile
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction
 from nki_dist.isa.timing_rules import copy_cycles
-from nki_dist.ops.operation import Operation
-from nki_dist.program import Instruction
 
 
 @instruction(

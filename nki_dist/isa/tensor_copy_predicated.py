@@ -6,19 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bool_, uint8, uint16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import one_in_psum, same_dtype, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.memset import constant
 from nki_dist.isa.operands import FLAG, read, update
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy
-from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
 
 

@@ -7,23 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, PARTITION_REDUCE, TENSOR_REDUCE
-from nki_dist.isa.checks import not_in_psum, same_free_size, same_partitions
+from nki_dist.isa.checks import check_elements, not_in_psum, same_free_size, same_partitions
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import SUMS, reduce, reduce_integers
 from nki_dist.isa.rows import load_rows, save_rows
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, on_gpsimd
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 def _axes(name: str, value: Any) -> list[int]:
@@ -103,13 +99,7 @@ def _rows(i: Instruction, arch: Arch) -> None:
     shape, dst = i["data"].shape, i["dst"]
     axes = _reduced_axes(i)
     kept = prod(shape[1 : len(shape) - len(axes)])
-    if dst.free_size != kept:
-        raise NkiValidationError(
-            f"dst has {dst.free_size} elements per partition (shape {dst.shape}); reducing "
-            f"dimensions {axes} of shape {shape} leaves {kept}",
-            code="free-mismatch",
-            numbers={"got": dst.free_size, "allowed": kept},
-        )
+    check_elements("dst", dst, kept, f"reducing dimensions {axes} of shape {shape} leaves {kept}")
 
 
 @tensor_reduce.check

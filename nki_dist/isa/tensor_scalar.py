@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import broadcast as b
@@ -11,9 +10,8 @@ from nki_dist.isa.checks import not_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
-from nki_dist.isa.spec import Cost, instruction, may_reject, require_generation
+from nki_dist.isa.spec import Arch, Cost, Kit, instruction, may_reject, require_generation
 from nki_dist.isa.timing_rules import copy_cycles
 from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction

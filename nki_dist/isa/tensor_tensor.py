@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_in_psum, one_in_psum, same_tile
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import Op, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, pair_cycles
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.function import copy
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 BINARY = frozenset(name for name, op in ALU.items() if op.arity == 2)
 _WRAPPING = ("add", "subtract", "multiply")  # the same bits, signed or not

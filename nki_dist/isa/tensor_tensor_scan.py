@@ -11,14 +11,11 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import number_or_column, one_in_psum, same_tile, unpacked
 from nki_dist.isa.effects import Effects, scan
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import FLAG, Op, read, write
 from nki_dist.isa.rows import column, load_rows, save_rows
-from nki_dist.isa.spec import instruction
+from nki_dist.isa.spec import Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 Operator = Callable[[Any, Any, np.ndarray], Any]
 

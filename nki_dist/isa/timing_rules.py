@@ -24,7 +24,7 @@ def reads_sums(i: Instruction) -> bool:
 
 def per_element(
     name: str,
-    share: float = 1,
+    share: float | str = 1,
     flops: int = 0,
     known: bool = True,
     sums: Callable[[Instruction], bool] | None = None,
@@ -32,13 +32,14 @@ def per_element(
     """Vector and Scalar: cycles for each element that a partition of an operand has.
 
     Args:
-        share: cycles for one of them.
+        share: cycles for one of them; or the figure of the architecture that says how many.
         flops: operations for each element of the operand.
         sums: in which instructions accumulator registers are read out afterwards.
     """
 
     def price(i: Instruction, arch: Arch) -> Cost:
-        cycles = issue_cycles(share * i[name].free_size, arch)
+        each = getattr(arch, share) if isinstance(share, str) else share
+        cycles = issue_cycles(each * i[name].free_size, arch)
         if sums is not None and sums(i):
             cycles += arch.accumulator_read_cycles
         return Cost(cycles=cycles, flops=flops * i[name].size, known=known)
@@ -119,9 +120,3 @@ def pair_cycles(dst: Access, a: Access, b: Access, arch: Arch, modes: bool = Tru
         return n
     narrow = modes and all(t.dtype.bits == 16 for t in (dst, a, b))
     return 2 * n / (arch.vector_width_16bit if narrow else arch.vector_width)
-
-
-def two_operators(i: Instruction, arch: Arch) -> Cost:
-    """Two operations for each element of dst in one pass; no figure is published."""
-    n = i["dst"].free_size
-    return Cost(cycles=issue_cycles(n, arch), flops=2 * i["dst"].size, known=False)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import bfloat16, uint32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.checks import check_range, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.kit import Kit
 from nki_dist.isa.operands import SBUF, Number, read, write
-from nki_dist.isa.spec import Cost, instruction
+from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.ops.function import function
-from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Instruction
 
 
 @instruction(

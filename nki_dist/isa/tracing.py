@@ -8,60 +8,22 @@ were traced; nobody traces when they are read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
-from nki_dist.arch import Arch
-from nki_dist.errors import CompilerMayRejectWarning, LaunchError, NkiError, NkiWarning
+from nki_dist.errors import CompilerMayRejectWarning, LaunchError
 from nki_dist.release import RELEASES, Release
 
 __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 
 
-class Tracer(Protocol):
-    """What instructions need of whoever records them (compiler.trace.Trace).
-
-    `beta1` says whether the kernel is one of Beta 1, `debugged` whether it runs as it is traced,
-    `release` what later kernels are held to, `prepared` what awaits its trigger (ncc).
-    `patterns` are the calls whose checks are known (isa.patterns), None where each is checked;
-    `doubts` counts warnings.
-    """
-
-    arch: Arch
-    core: int
-    strict: bool
-    beta1: bool
-    debugged: bool
-    release: Release
-    prepared: Any
-    patterns: Any
-    doubts: int
-
-    def where(self) -> str | None: ...
-    def locate(self) -> int: ...
-    def emit(self, spec: Any, args: dict[str, Any], engine: str) -> Any: ...
-    def record(
-        self, opcode: str, args: dict[str, Any], known: Any, operands: Any, where: int
-    ) -> Any: ...
-    def drop(self, error: NkiError) -> Any: ...
-    def warn(self, warning: NkiWarning) -> None: ...
-    def label(self, name: str, handle: Any) -> None: ...
-    def assign(self, view: Any, value: Any) -> None: ...
-    def schedule(self, edges: Any) -> AbstractContextManager[None]: ...
-    def configured(self, config: Any) -> AbstractContextManager[None]: ...
-    def called(self, frame: FrameType) -> str: ...
-    def values(self, view: Any) -> Any: ...
-    def shown(self, view: Any) -> str: ...
-    def unroll(self, copy: int) -> None: ...
+_tracer: ContextVar[Any] = ContextVar("nki_dist_tracer", default=None)
 
 
-_tracer: ContextVar[Tracer | None] = ContextVar("nki_dist_tracer", default=None)
-
-
-def current_tracer() -> Tracer:
-    """The tracer of the kernel being traced in this context.
+def current_tracer() -> Any:
+    """The tracer of the kernel being traced in this context: a compiler.trace.Trace, of a later
+    layer.
 
     Raises:
         LaunchError: no kernel is being traced.
@@ -109,7 +71,7 @@ def may_reject(message: str, *, code: str, hint: str | None = None) -> None:
         tracer.warn(CompilerMayRejectWarning(message, code=code, hint=hint))
 
 
-def release_in_force(tracer: Tracer) -> Release:
+def release_in_force(tracer: Any) -> Release:
     """What the kernel is held to that is being traced; Beta 1's aren't held to what 0.7 changed."""
     return RELEASES["0.6"] if tracer.beta1 else tracer.release
 
@@ -128,7 +90,7 @@ def released(construct: str) -> None:
 
 
 @contextmanager
-def tracing_with(tracer: Tracer) -> Iterator[None]:
+def tracing_with(tracer: Any) -> Iterator[None]:
     token = _tracer.set(tracer)
     try:
         yield

@@ -33,12 +33,9 @@ def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
     released(f"nl.{name}")
     bounds = (start,) if stop is None else (start, stop, step)
     if any(isinstance(bound, float) for bound in bounds):
-        tracer: Any = current_tracer()
         text = ", ".join(map(repr, bounds))
         raise NkiValidationError(
             f"nl.{name}({text}); bounds and step must be ints (`/` gives a float, `//` an int)",
-            location=tracer.where(),
-            core=tracer.core,
             instruction=f"nl.{name}",
             code="loop-bound",
         )
@@ -54,7 +51,7 @@ def dynamic_range(start, stop=None, step=1) -> Iterator[Any]:
     released("nl.dynamic_range")
     if stop is None:
         start, stop = 0, start
-    return current_tracer().dynamic_range(start, stop, step)  # type: ignore[attr-defined]
+    return current_tracer().dynamic_range(start, stop, step)
 
 
 def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
@@ -69,7 +66,7 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
     Raises:
         CompileError: a bound has 64 bits or is none of these; the body returns something.
     """
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     _check_body("fori_loop", body_fun)
     bounds = [b.narrow("a loop bound") if isinstance(b, NkiScalar) else b for b in (lower, upper)]
     old = any(
@@ -82,7 +79,7 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
 def while_loop(init, body_fun: Callable[[Any], Any]) -> None:
     """Repeat `body_fun(register) -> register` while the condition register is nonzero."""
     _check_body("while_loop", body_fun)
-    current_tracer().while_loop(init, body_fun)  # type: ignore[attr-defined]
+    current_tracer().while_loop(init, body_fun)
 
 
 def _check_body(loop: str, body: Any) -> None:
@@ -106,13 +103,13 @@ def _check_body(loop: str, body: Any) -> None:
 @contextmanager
 def no_reorder() -> Iterator[None]:
     """Instructions inside keep their program order on every engine."""
-    with current_tracer().no_reorder():  # type: ignore[attr-defined]
+    with current_tracer().no_reorder():
         yield
 
 
 def program_id(axis=0):
     """Index of this program instance along an axis of the launch grid (0 without a grid)."""
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     if not tracer.grid and axis == 0:
         return 0
     return tracer.program_ids[_axis(tracer, axis)]
@@ -120,7 +117,7 @@ def program_id(axis=0):
 
 def num_programs(axes=0):
     """Number of program instances along one axis, or the product along several; all for None."""
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     if axes is None:
         return prod(tracer.grid)
     if isinstance(axes, (tuple, list)):
@@ -132,14 +129,13 @@ def num_programs(axes=0):
 
 def program_ndim():
     """Number of axes of the launch grid, 0 without a grid."""
-    return len(current_tracer().grid)  # type: ignore[attr-defined]
+    return len(current_tracer().grid)
 
 
 def _axis(tracer: Any, axis: int) -> int:
     if not isinstance(axis, int) or not -len(tracer.grid) <= axis < len(tracer.grid):
         raise NkiValidationError(
             f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes",
-            location=tracer.where(),
             code="grid-axis",
             numbers={"got": axis, "most": len(tracer.grid) - 1},
         )

@@ -42,11 +42,9 @@ class _NdArray:
     ) -> NkiTensor:
         tracer = current_tracer()
         try:
-            return tracer.allocate(shape, dtype, buffer, name, address)  # type: ignore[attr-defined]
+            return tracer.allocate(shape, dtype, buffer, name, address)
         except NkiError as error:
-            raise error.at(
-                location=tracer.where(), core=tracer.core, instruction="nl.ndarray"
-            ) from None
+            raise error.at(instruction="nl.ndarray") from None
 
     def __or__(self, other: Any) -> Any:
         return NkiTensor | other
@@ -94,16 +92,16 @@ def shared_constant(constant, dtype=None):
     if isinstance(constant, (str, os.PathLike)):
         path = os.fspath(constant)
         status = os.stat(path)
-        tracer.read_file(path, (status.st_mtime, status.st_size))  # type: ignore[attr-defined]
+        tracer.read_file(path, (status.st_mtime, status.st_size))
         constant = np.load(path, allow_pickle=False)
     array = np.asarray(constant)
     try:
         element = dtypes.of(array.dtype if dtype is None else dtype)
     except NkiValidationError as error:
-        raise error.at(location=tracer.where(), instruction="nl.shared_constant") from None
+        raise error.at(instruction="nl.shared_constant") from None
     if array.dtype not in (element.dtype, element.storage):
         array = array.astype(element.storage)
-    return tracer.constant(array, element)  # type: ignore[attr-defined]
+    return tracer.constant(array, element)
 
 
 def shared_identity_matrix(n, dtype=dtypes.uint8, dst=None):

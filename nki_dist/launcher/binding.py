@@ -19,7 +19,7 @@ import numpy as np
 
 from nki_dist import dtypes, frameworks
 from nki_dist.compiler.locations import kernel_location, users_line
-from nki_dist.compiler.ownership import owns, refuse_storage
+from nki_dist.compiler.ownership import foreign, owns
 from nki_dist.compiler.trace import Trace
 from nki_dist.dtypes import DType
 from nki_dist.errors import (
@@ -345,7 +345,7 @@ def collect_outputs(function: Callable[..., Any]) -> Callable[[Trace, Any], Any]
                 code="return-value",
             )
         if not owns(trace.program, leaf.storage):
-            refuse_storage(trace, leaf.storage)
+            raise foreign(leaf.storage.label).at(location=trace.where(), core=trace.core)
         if leaf.buffer.on_chip or leaf.dynamic is not None:
             raise CompileError(
                 f"the kernel returned {leaf.storage.label}; a returned tensor must be in "

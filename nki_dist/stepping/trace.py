@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
-from nki_dist.compiler.ownership import check_register, owns, refuse_storage
+from nki_dist.compiler.ownership import check_register, foreign, owns
 from nki_dist.compiler.passes.allocate import check_hbm
 from nki_dist.compiler.trace import Trace
 from nki_dist.compiler.trace_loops import Seen
@@ -173,7 +173,7 @@ class DebugTrace(Trace):
 
     def values(self, view: NkiTensor) -> np.ndarray[Any, Any]:
         if not owns(self.program, view.storage):
-            refuse_storage(self, view.storage)
+            raise foreign(view.storage.label)
         if view.storage.number in self.ended:
             refuse_ended(self, view.storage)
         self.run_pending()

@@ -363,13 +363,12 @@ def test_packer_gives_freed_room_out_in_other_sizes() -> None:
 
 
 def test_freed_room_is_one_piece_again() -> None:
-    """In pieces it would be as free, but every search would look at all of them."""
     packer = Packer(64, 4, 4, 0)
     blocks = [packer.take(4, rows) for rows in (1, 2, 4, 1) * 4]
     for block, rows in zip(blocks, (1, 2, 4, 1) * 4, strict=True):
         assert block is not None
         packer.free(block, 4, rows)
-    assert packer.take(68, 4) is None and packer._at == [0, 64]
+    assert packer.take(68, 4) is None and packer.take(64, 4) == (0, 0)
 
 
 def test_blocks_end_with_their_bank() -> None:

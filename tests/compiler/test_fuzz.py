@@ -88,7 +88,7 @@ def test_more_tampered_files_end_well():
     ],
 )
 def test_what_counts_as_a_finding(report, noticed, capsys):
-    assert fuzz._summary([report], 5) == noticed
+    assert fuzz.summary([report], 5) == noticed
     assert ("over the bar" in capsys.readouterr().out) == (
         report.seconds > TIME_BAR or report.mib > MEMORY_BAR
     )

@@ -18,7 +18,7 @@ import pytest
 from nki_dist import dtypes
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.operands import Choice, Custom, Number, Op, Register, Tensor
+from nki_dist.isa.operands import Choice, Custom, Integer, Number, Op, Register, Tensor
 
 PAGE = Path(__file__).parents[1] / "data" / "nki_operands.txt"
 API = PAGE.with_name("nki_api.json")
@@ -38,6 +38,8 @@ def declared(role):
         return ("integer" if role.integer else "number") + " or None" * role.optional
     if isinstance(role, Register):
         return f"register {role.register_mode}"
+    if isinstance(role, Integer):
+        return role.allowed
     assert isinstance(role, Custom)
     return f"anything {role.convert.__name__} takes"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import numbers, on_tiles, run
+from helpers import numbers, on_tiles
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
@@ -67,9 +67,6 @@ def test_shuffle_reads_psum_and_another_quadrant():
 @pytest.mark.parametrize(
     "mask, source, target, message",
     [
-        ([0] * 31, (0, 32), (0, 32), "shuffle_mask has 31 entries; must be 32"),
-        ([0] * 31 + [32], (0, 32), (0, 32), r"shuffle_mask\[31\]=32; allowed: 0 to 31, or 255"),
-        ([-1] + [0] * 31, (0, 32), (0, 32), r"shuffle_mask\[0\]=-1; allowed: 0 to 31, or 255"),
         (7, (0, 32), (0, 32), "shuffle_mask=7; allowed: a list of 32 ints"),
         ([0] * 32, (16, 32), (0, 32), "src starts at partition 16; with 32 active"),
         ([0] * 32, (32, 64), (0, 64), "src starts at partition 32; with 64 active .* 0, 64"),
@@ -86,14 +83,6 @@ def test_shuffle_refuses(mask, source, target, message):
 
     with pytest.raises(NkiValidationError, match=message):
         on_tiles(body, [x], [((128, 9), np.float32)])
-
-
-def test_shuffle_does_not_convert_or_resize():
-    x = numbers(4, (32, 9))
-    with pytest.raises(NkiValidationError, match="dst has dtype bfloat16, src float32"):
-        on_tiles(lambda x, o: nisa.nc_stream_shuffle(o, x, [0] * 32), [x], [((32, 9), BF16)])
-    with pytest.raises(NkiValidationError, match=r"dst 8 .* src 9"):
-        on_tiles(lambda x, o: nisa.nc_stream_shuffle(o, x, [0] * 32), [x], [((32, 8), np.float32)])
 
 
 # ---- local_gather -----------------------------------------------------------------------------
@@ -154,12 +143,7 @@ def test_local_gather_outside_gives_poison():
 @pytest.mark.parametrize(
     "src, index, shape, options, message",
     [
-        ((20, 9), (20, 1), (20, 16), {}, "must be the same multiple of 16"),
-        ((32, 9), (16, 1), (32, 16), {}, "index 16; must be the same multiple"),
         ((16, 9), (16, 1), (16, 15), {}, "16 indices of 1 elements make 16"),
-        ((16, 9), (16, 1), (16, 48), {"num_elem_per_idx": 3}, "num_elem_per_idx=3; allowed: 1, 2"),
-        ((16, 9), (16, 1), (16, 17), {"num_valid_indices": 17}, "17; allowed: 1 to 16"),
-        ((16, 9), (16, 257), (16, 4112), {}, "4112 indices per GpSimd core; at most 4096"),
     ],
 )
 def test_local_gather_refuses(src, index, shape, options, message):
@@ -167,12 +151,8 @@ def test_local_gather_refuses(src, index, shape, options, message):
         local_gather(numbers(1, src), np.zeros(index, np.uint16), shape, **options)
 
 
-def test_local_gather_types():
+def test_local_gather_takes_4096_indices():
     src = numbers(1, (16, 9))
-    with pytest.raises(NkiValidationError, match="index has dtype int32; allowed: uint16"):
-        local_gather(src, np.zeros((16, 1), np.int32), (16, 16))
-    with pytest.raises(NkiValidationError, match="dst has dtype bfloat16, src_buffer float32"):
-        local_gather(src, np.zeros((16, 1), np.uint16), (16, 16), BF16)
     local_gather(src, np.zeros((16, 256), np.uint16), (16, 4096))
 
 
@@ -215,14 +195,10 @@ def test_n_gather_refuses():
         OutOfBoundsError, match=r"index 30 \(partition 7, position 2\) .* \[0, 30\)"
     ):
         n_gather(data, index)
-    with pytest.raises(NkiValidationError, match="indices has dtype int32; allowed: uint32"):
-        n_gather(data, index.astype(np.int32))
     with pytest.raises(NkiValidationError, match=r"dst 5 .* indices 4"):
         n_gather(data, index, (20, 5))
     with pytest.raises(NkiValidationError, match="dst 19, data 20, indices 20"):
         n_gather(data, index, (19, 4))
-    with pytest.raises(NkiValidationError, match="a gather doesn't convert"):
-        n_gather(data, index, dtype=BF16)
 
 
 # ---- sequence_bounds --------------------------------------------------------------------------
@@ -262,14 +238,6 @@ def test_sequence_bounds_refuses():
     ids = np.ones((1, 6), np.int32)
     with pytest.raises(NkiValidationError, match="6 segment ids need 12"):
         bounds(ids, (1, 6))
-    with pytest.raises(NkiValidationError, match="dst has 2 partitions, segment_ids 1"):
-        bounds(ids, (2, 6))
-    with pytest.raises(
-        NkiValidationError, match="segment_ids has dtype bfloat16; allowed: float32"
-    ):
-        bounds(ids.astype(BF16), dtype=np.int32)
-    with pytest.raises(NkiValidationError, match="dst has dtype bfloat16"):
-        bounds(ids, dtype=BF16)
 
 
 # ---- nonzero_with_count -----------------------------------------------------------------------
@@ -307,14 +275,8 @@ def test_nonzero_example_and_extremes():
 
 def test_nonzero_refuses():
     x = np.ones((16, 8), np.float32)
-    with pytest.raises(NkiValidationError, match="NeuronCore-v3 or later; the platform is trn1"):
-        nonzero(x, platform="trn1")
-    with pytest.raises(NkiValidationError, match=r"dst has 8 elements .* one more than src's 8"):
-        nonzero(x, (16, 8))
-    with pytest.raises(NkiValidationError, match="dst has dtype float32; allowed: int32"):
-        nonzero(x, dtype=np.float32)
-    with pytest.raises(NkiValidationError, match="src has dtype bfloat16; allowed: float32, int32"):
-        nonzero(x.astype(BF16))
+    with pytest.raises(NkiValidationError, match="same number of partitions"):
+        nonzero(x, (32, 9))
     with pytest.raises(NkiValidationError, match="src starts at partition 8; must be a multiple"):
         on_tiles(lambda x, o: nisa.nonzero_with_count(o[:8], x[8:16]), [x], [((16, 9), np.int32)])
     with pytest.raises(NkiValidationError, match=r"padding_val=0\.5; allowed: an int"):
@@ -353,26 +315,3 @@ def test_topk(partitions, sizes):
 def test_topk_of_equal_values_takes_the_first():
     values, places = topk(np.ones((16, 2), BF16), 20, 3)
     assert places[:3, 0].tolist() == [2, 1, 0] and (values[:3, 0] == 1).all()
-
-
-@pytest.mark.parametrize(
-    "partitions, columns, n, k, message",
-    [
-        (20, 2, 20, 3, "src has 20 partitions; must be a multiple of 16"),
-        (16, 2, 7, 3, "n=7; allowed: 8 to 65535"),
-        (16, 2, 33, 3, "src has 2 elements per partition; n=33 needs 3"),
-        (16, 2, 20, 21, "K=21 elements; allowed: 1 to 20"),
-    ],
-)
-def test_topk_refuses(partitions, columns, n, k, message):
-    with pytest.raises(NkiValidationError, match=message):
-        topk(np.zeros((partitions, columns), BF16), n, k)
-
-
-def test_topk_types():
-    def kernel(x):
-        tile = nl.load(x)
-        nisa.topk(tile, nl.ndarray((16, 2), dtype=nl.uint32), tile, 20)
-
-    with pytest.raises(NkiValidationError, match="val_dst has dtype float32; allowed: bfloat16"):
-        run(kernel, np.zeros((16, 2), np.float32))

@@ -191,10 +191,6 @@ PLAIN = numbers(8, (P, 3))
 REFUSED = [
     (lambda x, i, d: nisa.max8(d[:, 0:8], x.indirect(i, 16)), "doesn't take there"),
     (
-        lambda x, i, d: nisa.tensor_tensor(d[:, 0:3], x[:, 0:3], x.indirect(i, 3), nl.add),
-        "data2 is an .indirect",
-    ),
-    (
         lambda x, i, d: nisa.tensor_copy(d[:, 0:3], x.indirect(i, 3), engine=nisa.engine.gpsimd),
         "engine=gpsimd; allowed: vector, scalar",
     ),
@@ -210,16 +206,6 @@ REFUSED = [
 def test_refused(body, message: str) -> None:
     with pytest.raises(NkiValidationError, match=message):
         tiles(body, [X, snake(COLUMNS, P)], 40)
-
-
-def test_only_from_neuroncore_v4() -> None:
-    with pytest.raises(NkiValidationError, match="needs NeuronCore-v4; the platform is trn2"):
-        tiles(
-            lambda x, i, d: nisa.tensor_copy(d[:, 0:3], x.indirect(i, 3)),
-            [X, snake([1, 2, 3], P)],
-            40,
-            platform="trn2",
-        )
 
 
 def test_scalar_engine_scatters_to_sbuf_only() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import numbers, run
+from helpers import numbers
 from test_nc_matmul import BF16, E4M3, close, matmul, reference
 
 import nki_dist.isa as nisa
@@ -150,6 +150,8 @@ def test_tiling():
             "tile_position row 16; allowed: multiples",
         ),
         ({"tile_size": (32, 128), "tile_position": (128, 0)}, "tile_position row 128"),
+        ({"tile_size": (32, 64), "tile_position": (0, 32)}, "tile_position column 32"),
+        ({"tile_size": (32, 64), "tile_position": (0, 128)}, "tile_position column 128"),
         (
             {"tile_size": (32, 128), "tile_position": 3},
             r"tile_position=3; allowed: \(row, column\)",
@@ -165,13 +167,3 @@ def test_tiling():
         matmul(numbers(1, (40, 8)), numbers(2, (40, 8)), tile_size=(32, 32), tile_position=(0, 0))
     with pytest.raises(NkiValidationError, match="tile_size row 32; allowed: 64, 128 on trn1"):
         matmul(a, b, tile_size=(32, 128), tile_position=(0, 0), platform="trn1")
-
-
-def test_memories():
-    def kernel(a):
-        tile = nl.load(a)
-        out = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.nc_matmul(out, tile, tile)
-
-    with pytest.raises(NkiValidationError, match="dst is in sbuf"):
-        run(kernel, numbers(1, (32, 16)))

@@ -59,11 +59,8 @@ def test_bn_aggr_over_tiles_of_different_size():
 
 
 def test_batch_norm_refused():
-    big = np.ones((4, 513), F32)
-    refuse("allowed: up to 512", lambda a, d: nisa.bn_stats(d, a), [big], [((4, 6), F32)])
     refuse("allowed: 6", lambda a, d: nisa.bn_stats(d, a), [X], [((8, 5), F32)])
     refuse("same number of partitions", lambda a, d: nisa.bn_stats(d, a), [X], [((7, 6), F32)])
-    refuse("multiples of 3", lambda a, d: nisa.bn_aggr(d, a), [X], [((8, 2), F32)])
     refuse("allowed: 2", lambda a, d: nisa.bn_aggr(d, a), [X[:, :6]], [((8, 3), F32)])
 
 
@@ -151,23 +148,14 @@ def test_match_replace8_in_place_random():
 
 
 def test_top_8_refused():
-    eight, out = [((8, 8), F32)], [((8, 8), np.uint32)]
-    refuse("allowed: 8 to 16384", lambda a, d: nisa.max8(d, a), [X[:, :7]], eight)
+    eight = [((8, 8), F32)]
     refuse("exactly 8", lambda a, d: nisa.max8(d, a), [X], [((8, 7), F32)])
     four = X.reshape(8, 2, 4, 2)
     refuse("allowed: up to 3", lambda a, d: nisa.max8(d, a), [four], eight)
 
-    def find(a, v, d):
-        nisa.nc_find_index8(d, a, v)
-
-    refuse("dst has dtype float32", find, [X, X[:, :8]], eight)
-    refuse("vals has 9 elements", find, [X, X[:, :9]], out)
-    refuse("data has 7 elements", find, [X[:, :7], X[:, :8]], out)
-
     def replace(a, v, d):
         nisa.nc_match_replace8(d, a, v, 0.0)
 
-    refuse("vals has 7 elements", replace, [X, X[:, :7]], [((8, 16), F32)])
     refuse("same number of elements", replace, [X, X[:, :8]], [((8, 15), F32)])
 
 
@@ -195,14 +183,8 @@ def test_partition_reduce_bitwise_and_refused():
 
     got = on_tiles(body, [x], [((1, 7), np.int32)])[0]
     np.testing.assert_array_equal(got[0], np.bitwise_or.reduce(x, axis=0))
-    refuse("allowed: 1", body, [x], [((2, 7), np.int32)])
     refuse("takes integer types", body, [X], [((1, 16), F32)])
     refuse("is in PSUM", body, [x], [((1, 7), np.int32)], psum=(0,))
-
-    def multiply(data, dst):
-        nisa.tensor_partition_reduce(dst, nl.multiply, data)
-
-    refuse("op=nl.multiply", multiply, [X], [((1, 16), F32)])
 
 
 # ---- predicated copy --------------------------------------------------------------------------
@@ -236,7 +218,6 @@ def test_predicated_copy_refused():
         nisa.tensor_copy_predicated(dst, src, predicate)
 
     same = [(X.shape, F32)]
-    refuse("predicate has dtype int32", body, [X, X.astype(np.int32)], same)
     refuse("they must be equal", body, [X, mask], [(X.shape, BF16)])
     refuse("same number of elements", body, [X, mask[:, :8]], same)
     refuse("both in PSUM", body, [X, mask], same, psum=(0, 1))

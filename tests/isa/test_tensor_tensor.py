@@ -76,16 +76,10 @@ def test_destination_overlapping_a_source():
 
 
 PAIRS = [
-    ("same number of elements", X, X[:, :5], nl.add, {}),
-    ("same number of partitions", X, X[:7], nl.add, {}),
-    ("both in PSUM", X, X, nl.add, {"psum": (0, 1)}),
-    ("takes integer types", X, X, nl.bitwise_or, {}),
     ("need one width", N, N.astype(np.int8), nl.bitwise_or, {}),
     ("nl.power on the vector engine", X, X, nl.power, {"engine": E.vector}),
-    ("is in PSUM, which the GpSimd", X, X, nl.power, {"psum": (0,)}),
     ("is in PSUM, which the GpSimd", N, N, nl.add, {"psum": (2,), "engine": E.gpsimd}),
     ("bitwise_or on the gpsimd", N, N, nl.bitwise_or, {"engine": E.gpsimd}),
-    ("op=nl.abs; allowed", X, X, nl.abs, {}),
     ("engine=scalar; allowed", X, X, nl.add, {"engine": E.scalar}),
     ("nl.abs_max needs NeuronCore-v4", X, X, nl.abs_max, {}),
 ]
@@ -122,14 +116,8 @@ def test_copy_converts_through_float32(to):
 
 
 def test_copy_refused():
-    with pytest.raises(NkiValidationError, match="same number of elements"):
-        copy(X, np.float32, shape=(8, 5))
     with pytest.raises(NkiValidationError, match="is in PSUM, which the GpSimd"):
         copy(X, np.float32, psum=(1,), engine=E.gpsimd)
-    with pytest.raises(NkiValidationError, match="Scalar engine of NeuronCore-v2"):
-        copy(X, np.float32, platform="trn1", engine=E.scalar)
-    with pytest.raises(NkiValidationError, match="engine=tensor; allowed"):
-        copy(X, np.float32, engine=E.tensor)
 
     def packed(src, dst):
         tile = nl.ndarray((8, 6), nl.float8_e4m3fn_x4)
@@ -169,15 +157,7 @@ def test_memset(value, dtype, expected):
 
 
 def test_memset_refused():
-    with pytest.raises(NkiValidationError, match=r"value=1\.5 for dtype int32; .* whole"):
-        fill(1.5, np.int32)
-    with pytest.raises(NkiValidationError, match=r"value=300\.0 for dtype uint8; .* -1 to 255"):
-        fill(300.0, np.uint8)
     with pytest.raises(NkiValidationError, match=r"value=256 for dtype uint8; .* -1 to 255"):
         fill(256, np.uint8)
     with pytest.raises(NkiValidationError, match="is in PSUM, which the GpSimd"):
         fill(1, np.float32, psum=(1,), engine=E.gpsimd)
-    with pytest.raises(NkiValidationError, match="engine=scalar; allowed"):
-        fill(1, np.float32, engine=E.scalar)
-    with pytest.raises(NkiValidationError, match="value='a'"):
-        fill("a", np.float32)

@@ -29,6 +29,8 @@ def test_dma_transpose_takes_several_columns_of_indices() -> None:
 
     got = run(kernel, table, index)
     np.testing.assert_array_equal(got, table[index.T.reshape(-1)[:240]].T)
+    with pytest.raises(NkiValidationError, match="128 if there is more than one column"):
+        run(kernel, table, index[:112])
 
 
 def test_dma_copy_takes_one_column() -> None:

@@ -273,7 +273,7 @@ RULES = [
         "send-type",
         "`src` and `dst` of `sendrecv` have one dtype",
         ISA % "sendrecv",
-        "src is float32, dst bfloat16",
+        "src has dtype float32, dst bfloat16",
         lambda b: nisa.sendrecv(
             made(8, 6),
             sb(8, 6, dtype=BF16 if b else F32),

@@ -277,7 +277,7 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
         move(writing(target), source)  # PSUM starts to accumulate from nothing
         return dst
     _tensor_tensor(target, target, in_sbuf(source) if target.buffer is psum else source, function)
-    state().starting.add(id(current_tracer().block[-1]))  # type: ignore[attr-defined]
+    state().starting.add(id(current_tracer().block[-1]))
     writing(target)
     return dst
 

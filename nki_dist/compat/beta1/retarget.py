@@ -19,7 +19,7 @@ from nki_dist.program import Instruction, psum
 
 def maker(result: NkiTensor) -> Instruction | None:
     """The last instruction, if it alone made a result and nothing else has used it."""
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     last = tracer.block[-1] if tracer.block else None
     if not isinstance(last, Instruction):
         return None
@@ -72,7 +72,7 @@ def _independent(last: Instruction, dst: NkiTensor, result: NkiTensor) -> bool:
 
 
 def _rewritten(last: Instruction, args: dict[str, Any], result: NkiTensor) -> bool:
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     spec = INSTRUCTIONS[last.opcode]
     before, kind = last.args, last.kind
     try:

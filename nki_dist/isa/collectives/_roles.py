@@ -13,13 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
-from nki_dist.isa.checks import Check, check_priority, rule
+from nki_dist.isa.checks import Check, check_priority, refuse_packed, rule
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
 from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
-from nki_dist.isa.spec import Cost, Spec, current_tracer, instruction, may_reject, tracing
+from nki_dist.isa.spec import Arch, Cost, Spec, current_tracer, instruction, may_reject, tracing
 from nki_dist.program import Access, Instruction, MemoryRegion
 from nki_dist.program.walk import operands, tensors
 from nki_dist.ranges import shown
@@ -249,12 +248,7 @@ def one_each(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
 def reducible(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Tensors of types that have one value per element."""
     for _, a in _named(i, names):
-        if a.dtype.is_mx:
-            raise NkiValidationError(
-                f"{a.storage.label} has the packed dtype {a.dtype}; collectives don't reduce those",
-                code="dtype-packed",
-                numbers={"got": a.dtype},
-            )
+        refuse_packed(a.storage.label, a, "collectives don't reduce those")
 
 
 def equal_group_size(i: Instruction) -> int:

@@ -97,7 +97,7 @@ def all_gather_v_trigger(prepare_instr, name=None):
 
 def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
     what = f"{spec.name}_prepare"
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     label = arguments.pop("name")
     released(f"ncc.{what}")
     try:
@@ -111,9 +111,7 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
         metadata, named = arguments["metadata_tensor"], f"{what} metadata"
         copy = tracer.allocate(metadata.shape, metadata.dtype, metadata.buffer, named, None)
     except NkiError as error:
-        raise error.at(
-            location=tracer.where(), core=tracer.core, instruction=f"ncc.{what}"
-        ) from None
+        raise error.at(instruction=f"ncc.{what}") from None
     own = spec is all_gather_v  # the first column is all that is read
     first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
     if arguments["has_rdispls"]:
@@ -126,7 +124,7 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
 
 
 def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
-    tracer: Any = current_tracer()
+    tracer = current_tracer()
     what = f"ncc.{spec.name}_trigger"
     if not isinstance(prepared, Prepared) or prepared.spec is not spec:
         problem = f"{prepared!r} isn't what ncc.{spec.name}_prepare returned"
@@ -143,8 +141,6 @@ def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
         return done
     raise CompileError(
         f"{problem}; each prepare is followed by exactly one trigger of its kind",
-        location=tracer.where(),
-        core=tracer.core,
         instruction=what,
         code="collective-prepare",
     )

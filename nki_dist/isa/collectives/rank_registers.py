@@ -6,19 +6,14 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import _roles as r
-from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
-from nki_dist.isa.kit import Kit
-from nki_dist.isa.operands import Custom, Number, Register
+from nki_dist.isa.operands import Integer, Number, Register
 from nki_dist.isa.registers import set_register
-from nki_dist.isa.spec import DOCS, current_tracer, instruction
+from nki_dist.isa.spec import DOCS, Kit, current_tracer, instruction
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
@@ -42,14 +37,6 @@ def _rank(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(set_register, kit.registers, kit.rank, RegisterNumber(i["dst"].number))]
 
 
-def _iteration(name: str, value: Any) -> int | VirtualRegister:
-    if isinstance(value, VirtualRegister):
-        return value.narrow(name)
-    if isinstance(value, (int, np.integer)) and value >= 0:
-        return int(value)
-    raise wrong_value(name, value, "an int from 0, or a register", code="rank-form")
-
-
 @instruction(
     engines="sync",
     effects=Effects(CLEAN, partial=False, bits=None, state=None),
@@ -60,7 +47,7 @@ def _iteration(name: str, value: Any) -> int | VirtualRegister:
 )
 def read_ring_rank_id(
     dst=Register("w", rank=True),
-    iteration_id=Custom(_iteration),
+    iteration_id=Integer("an int from 0, or a register", 0, code="rank-form"),
     replica_group=r.GROUPS,
     channel_id=Number(integer=True),
 ):
@@ -108,7 +95,7 @@ def _behind(registers: list[int], rings: Rings, rank: int, iteration: int, dst: 
 
 def rank_id(name=None):
     """The rank that runs the program, as a register."""
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     read_rank_id(register)
     return register
 
@@ -124,6 +111,6 @@ def collective_permute_implicit_current_processing_rank_id(
         replica_group: ReplicaGroup of the ring.
         channel_id: 0 to 3; all channels go round in the same direction.
     """
-    register = current_tracer().register()  # type: ignore[attr-defined]
+    register = current_tracer().register()
     read_ring_rank_id(register, iteration_id, replica_group, channel_id)
     return register
