@@ -140,9 +140,10 @@ GUIDE = (
     "-r 8 --custom-src-target-pairs pairs.json permute -b 1MB -e 1MB --check",
     "-r 8 --minbytes 1kb --maxbytes 1mb --stepfactor 8 --stats avg p25 p50 --iters 1000 allg",
     "-r 16 allr -b 4 -e 1gb -f 16 -d fp32 --show-algorithm",
-    "allgv -r 4 -N 1 -b 2048 -e 2048 -d fp16 --check",
+    "allgv -r 4 -N 1 -b 2048 -e 2048 -d fp16 --variable-size-op-metadata allgv.json --check",
     "-r 64 -N 2 -b 8 -e 1GB -f 2 -n 50 -w 5 -d fp32 allr --hosts 127.0.0.1 10.1.4.138",
-    "-r 2 -N 2 -d fp32 alltoallv -b 1MB -e 1MB --hosts a b -c",
+    "-r 2 -N 2 -d fp32 alltoallv -b 1MB -e 1MB --hosts a b -c "
+    "--variable-size-op-metadata alltoallv.json",
     "-r 64 -N 2 allr --slurm-mode --slurm-job-id 12345",
     "allg -b 512kb -e 512kb -r 32 -n 10 -d fp32 -w 1 -f 512",
 )
@@ -253,7 +254,6 @@ def test_sizes_of_a_sweep(options, sizes, capsys):
         ("allr -r 4 --custom-replica-groups none.json", "No such file"),
         ("allr -r 4 --custom-replica-groups pairs.json", "must be {"),
         ("permute -r 4 --custom-src-target-pairs pairs.json", "pairs of the ranks 0 to 3"),
-        ("alltoallv -r 2 --variable-size-op-metadata c.json", "equal parts are checked; leave"),
         ("allr -r 4 --platform trn3-gen2 --check", "no world can be made of it"),
         ("allr -r 10 -N 2 --check -b 8 -e 8", "5 ranks on each instance, which has 64"),
     ],

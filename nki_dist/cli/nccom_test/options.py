@@ -49,6 +49,7 @@ _WITHOUT_EFFECT: Final = (
     (("--vcpu-pin-mode",), 0),
     (("--data-collector-port",), 1),
     (("--data-collector-host",), 1),
+    (("--variable-size-op-metadata",), 1),  # times are of full buffers; equal parts are checked
 )
 
 _LAYOUT: Final = "says how a tensor lies in SBUF, which no simulated time depends on"
@@ -68,11 +69,6 @@ _REFUSED: Final = (
         True,
         "collectives beside each other: no figure says how they share HBM, DMA engines and EFA; "
         "time them one by one",
-    ),
-    (
-        "--variable-size-op-metadata",
-        True,
-        "counts: times are those of full buffers, and equal parts are checked",
     ),
 )
 
