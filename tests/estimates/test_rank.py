@@ -334,6 +334,7 @@ def test_kernels_of_the_same_instructions_are_timed_once(folder):
     digest = one["kernels"][0]["digest"]
     assert two["kernels"] == [{**one["kernels"][0], "kernel": "other"}]
     assert slow["kernels"][0]["digest"] != digest
+    assert programs._known[digest] == [one["kernels"][0][end] for end in _timed.TIMES]
     programs._known[digest] = [1.0, 2.0, 3.0]
     (two,) = programs.reports([Task("again.py")])
     assert two["kernels"][0]["device_us"] == 1.0

@@ -158,8 +158,8 @@ class Tools:
             platform, lnc, timeout: as of `check`.
 
         Returns:
-            `ok`; `report` with `programs` (`device_us`, `low_us`, `high_us`, `within_noise`) and
-            `failures`; `error` or null.
+            `ok`; `report` with `programs` (`device_us`, `low_us`, `high_us`, `group` of those that
+            can't be told apart) and `failures`; `error` or null.
         """
         if not programs:
             raise LaunchError("programs is empty; name at least one", code="call-value")
