@@ -252,11 +252,8 @@ def _computed(rows: np.ndarray) -> DType:
 @dma_compute.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
     moved = [*i["srcs"], i["dst"]]
-    # The fraction is that of adding a tensor to one on chip, at which both are read (A4).
-    halves = sum(a.nbytes for a in i["srcs"]) / 2 / arch.dma_compute_fraction
-    from_hbm = sum(a.nbytes for a in i["srcs"] if a.region.is_hbm)
     return Cost(
-        dma_bytes=round(max(halves, from_hbm)),
+        dma_bytes=round(sum(a.nbytes for a in i["srcs"]) / arch.dma_compute_fraction),
         dma_elements=sum(pieces(a) for a in moved),
         flops=i["dst"].size * (len(i["srcs"]) - 1),
     )

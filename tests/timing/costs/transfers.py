@@ -91,9 +91,9 @@ TRANSFERS = [
     ),
     Row(
         "dma_compute",
-        "the bytes of all sources, pieces of both sides",
+        "twice the bytes of all sources, pieces of both sides",
         lambda: nisa.dma_compute(hbm(6, 5), [hbm(6, 5), hbm(6, 7)[:, 1:6]], nl.add),
-        moves(240, 1 + 6 + 1, flops=30),
+        moves(2 * 240, 1 + 6 + 1, flops=30),
     ),
     Row(
         "dma_transpose",
