@@ -193,6 +193,8 @@ def test_bytes_that_tensors_share_count_once():
         for tile in tiles[:2]:
             nisa.dma_copy(dst=tile, src=x)
             nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+        for tile in tiles[2:]:  # so that all are alive at once
+            nisa.tensor_tensor(tile, tile, tiles[1], nl.add)
         for pair in enumerate(tiles[1:]):
             n, tile = pair
             nisa.dma_copy(dst=out[n], src=tile)

@@ -608,8 +608,8 @@ WRONG = {
         doubled,
         x_of((16, 40)),
         "too-slow",
-        r"us simulated; allowed: 8\.000 us",
-        {"limits": Limits(time_us=8)},
+        r"us simulated; allowed: 6\.000 us",
+        {"limits": Limits(time_us=6)},
     ),
     "SBUF": Wrong(
         keeps_everything,
