@@ -6,6 +6,7 @@ A dynamic part adds `value * stride` elements, where the value is known only at 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from nki_dist.program.memory import MemoryRegion
 from nki_dist.program.storage import Storage
 
 
+@dataclass(slots=True, eq=False)
 class Dynamic:
     """The run-time part of an access.
 
@@ -31,59 +33,29 @@ class Dynamic:
             `.ap` in HBM under `strict`. Published kernels count through all blocks of a cache so.
     """
 
-    __slots__ = ("dim", "extent", "kind", "limit", "source", "stride", "within")
-
-    def __init__(
-        self,
-        kind: str,
-        source: Any,
-        stride: int,
-        limit: int,
-        dim: int = 0,
-        within: tuple[int, int, int] | None = None,
-        extent: tuple[int, int, int] | None = None,
-    ) -> None:
-        self.kind = kind
-        self.source = source
-        self.stride = stride
-        self.limit = limit
-        self.dim = dim
-        self.within = within
-        self.extent = extent
+    kind: str
+    source: Any
+    stride: int
+    limit: int
+    dim: int = 0
+    within: tuple[int, int, int] | None = None
+    extent: tuple[int, int, int] | None = None
 
     def of(self, source: Any) -> Dynamic:
         """The same, by other values."""
-        places = self.within, self.extent
-        return Dynamic(self.kind, source, self.stride, self.limit, self.dim, *places)
+        return replace(self, source=source)
 
 
+@dataclass(slots=True, eq=False)
 class Access:
     """`storage[offset + sum(index[d] * strides[d])]` for index in `shape`, read as `dtype`."""
-
-    __slots__ = ("dtype", "dynamic", "offset", "shape", "storage", "strides")
 
     storage: Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: DType
-    dynamic: Dynamic | None
-
-    def __init__(
-        self,
-        storage: Storage,
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: DType,
-        dynamic: Dynamic | None = None,
-    ) -> None:
-        self.storage = storage
-        self.offset = offset
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
-        self.dynamic = dynamic
+    dynamic: Dynamic | None = None
 
     @property
     def region(self) -> MemoryRegion:

@@ -13,6 +13,7 @@ from nki_dist.program.register import VirtualRegister
 from nki_dist.program.storage import Storage
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Instruction:
     """One operation on one engine.
 
@@ -32,30 +33,15 @@ class Instruction:
             storages of the same memory, shape and dtype.
     """
 
-    __slots__ = (
-        "accumulation",
-        "after",
-        "args",
-        "engine",
-        "kind",
-        "location",
-        "opcode",
-        "order_group",
-        "ordinal",
-    )
-
-    def __init__(
-        self, opcode: str, args: dict[str, Any], engine: str, location: int, ordinal: int
-    ) -> None:
-        self.opcode = opcode
-        self.args = args
-        self.engine = engine
-        self.location = location
-        self.ordinal = ordinal
-        self.after: tuple[int, ...] = ()
-        self.order_group = 0
-        self.accumulation = ""
-        self.kind: Any = None
+    opcode: str
+    args: dict[str, Any]
+    engine: str
+    location: int
+    ordinal: int
+    after: tuple[int, ...] = field(default=(), init=False)
+    order_group: int = field(default=0, init=False)
+    accumulation: str = field(default="", init=False)
+    kind: Any = field(default=None, init=False)
 
     def change(self, args: dict[str, Any]) -> None:
         """Give it other arguments; what was known of its kind no longer holds."""
@@ -76,6 +62,7 @@ class Instruction:
         return f"<{self.ordinal}: {self.opcode} on {self.engine}>"
 
 
+@dataclass(slots=True, eq=False)
 class Loop:
     """A loop that stays a loop: its trip count is known only at run time.
 
@@ -86,38 +73,15 @@ class Loop:
     the others are new in every iteration.
     """
 
-    __slots__ = (
-        "body",
-        "condition",
-        "kind",
-        "location",
-        "outside",
-        "register",
-        "start",
-        "step",
-        "stop",
-    )
-
-    def __init__(
-        self,
-        kind: str,
-        location: int,
-        register: VirtualRegister | None = None,
-        start: Any = 0,
-        stop: Any = 0,
-        step: int = 1,
-        condition: VirtualRegister | None = None,
-        outside: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.location = location
-        self.register = register
-        self.start = start
-        self.stop = stop
-        self.step = step
-        self.condition = condition
-        self.outside = outside
-        self.body: Block = []
+    kind: str
+    location: int
+    register: VirtualRegister | None = None
+    start: Any = 0
+    stop: Any = 0
+    step: int = 1
+    condition: VirtualRegister | None = None
+    outside: int = 0
+    body: Block = field(default_factory=list, init=False)
 
     def with_body(self, body: Block) -> Loop:
         """The same loop around other items."""

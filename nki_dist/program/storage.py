@@ -6,6 +6,7 @@ interleave, so the address serves capacity and overlap checks only and never ali
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,7 @@ def _layout(
     return strides, nbytes, strides[0] * itemsize if on_chip else nbytes
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Storage:
     """One allocation.
 
@@ -60,57 +62,29 @@ class Storage:
         written: True once some instruction writes it; of an argument, of any core.
     """
 
-    __slots__ = (
-        "address",
-        "called",
-        "data",
-        "dtype",
-        "first",
-        "index",
-        "last",
-        "location",
-        "name",
-        "nbytes",
-        "number",
-        "partition_bytes",
-        "placed",
-        "region",
-        "role",
-        "shape",
-        "strides",
-        "written",
-    )
+    number: int
+    region: MemoryRegion
+    shape: tuple[int, ...]
+    dtype: DType
+    name: str = ""
+    role: str = "local"
+    index: int = -1
+    address: tuple[int, int] | None = None
+    location: Any = None
+    data: bytes | None = None
+    called: str = field(default="", init=False)
+    placed: bool = field(init=False)
+    first: int = field(default=-1, init=False)
+    last: int = field(default=-1, init=False)
+    written: bool = field(default=False, init=False)
+    strides: tuple[int, ...] = field(init=False)
+    nbytes: int = field(init=False)
+    partition_bytes: int = field(init=False)
 
-    def __init__(
-        self,
-        number: int,
-        region: MemoryRegion,
-        shape: tuple[int, ...],
-        dtype: DType,
-        name: str = "",
-        role: str = "local",
-        index: int = -1,
-        address: tuple[int, int] | None = None,
-        location: Any = None,
-        data: bytes | None = None,
-    ) -> None:
-        self.number = number
-        self.region = region
-        self.shape = shape
-        self.dtype = dtype
-        self.name = name
-        self.called = ""
-        self.role = role
-        self.index = index
-        self.address = address
-        self.placed = address is not None
-        self.location = location
-        self.data = data
-        self.first = -1
-        self.last = -1
-        self.written = False
+    def __post_init__(self) -> None:
+        self.placed = self.address is not None
         self.strides, self.nbytes, self.partition_bytes = _layout(
-            shape, dtype.itemsize, region.on_chip
+            self.shape, self.dtype.itemsize, self.region.on_chip
         )
 
     @property
