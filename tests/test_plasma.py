@@ -169,10 +169,10 @@ def test_memory_pressure_spills_unmapped_objects_but_never_an_open_stack(cluster
     ray.get(cores[0].map.remote(stack.handle))
     stack.memory[11] = 111
     pressure = _fill_store()
-    locations = get_object_locations([stack.ref, unmapped, *pressure])
-    assert not locations[stack.ref]["did_spill"]
+    locations = get_object_locations([stack.handle.ref, unmapped, *pressure])
+    assert not locations[stack.handle.ref]["did_spill"]
     assert any(locations[ref]["did_spill"] for ref in (unmapped, *pressure))
-    assert ray.get(stack.ref).ctypes.data == address, "the object never moved"
+    assert ray.get(stack.handle.ref).ctypes.data == address, "the object never moved"
     ray.get(cores[0].store.remote(12, b"\xde"))
     assert stack.memory[11:13].tolist() == [111, 0xDE]
     assert ray.get(cores[0].load.remote(11, 1)) == b"\x6f"

@@ -78,10 +78,8 @@ class HbmStack:
     process that creates it, so a launcher makes one for another node from an actor on that node.
     """
 
-    def __init__(self) -> None:
-        self._ref: Ref | None = None
-        self._memory: Bytes | None = None
-        self._node_id = ""
+    def __init__(self, handle: StackHandle, memory: Bytes) -> None:
+        self._open: tuple[StackHandle, Bytes] | None = handle, memory
 
     @classmethod
     def create(cls, capacity_bytes: int) -> HbmStack:
@@ -91,40 +89,6 @@ class HbmStack:
             OutOfMemoryError: the object store of this node can't hold it in memory.
             LaunchError: Ray isn't running here, or its objects aren't shared memory.
         """
-        stack = cls()
-        stack._allocate(capacity_bytes)
-        return stack
-
-    @property
-    def ref(self) -> Ref:
-        """The plasma object that holds the stack."""
-        if self._ref is None:
-            raise LaunchError("this shared_hbm stack is closed", code="stack-closed")
-        return self._ref
-
-    @property
-    def memory(self) -> Bytes:
-        """(capacity,) uint8, writable, the same bytes the cores see."""
-        if self._memory is None:
-            raise LaunchError("this shared_hbm stack is closed", code="stack-closed")
-        return self._memory
-
-    @property
-    def capacity(self) -> int:
-        """Usable bytes; 0 when closed."""
-        return 0 if self._memory is None else self._memory.size
-
-    @property
-    def handle(self) -> StackHandle:
-        """What to send to the actors of this node."""
-        return StackHandle(self.ref, self._node_id, self.capacity)
-
-    def close(self) -> None:
-        """Let go of the object; views that somebody still holds stay valid. Idempotent."""
-        self._ref = None
-        self._memory = None
-
-    def _allocate(self, capacity_bytes: int) -> None:
         if capacity_bytes <= 0:
             raise LaunchError(
                 f"a shared_hbm stack needs a positive size, got {capacity_bytes}",
@@ -132,8 +96,32 @@ class HbmStack:
                 numbers={"got": capacity_bytes, "least": 1},
             )
         capacity = -(-capacity_bytes // _GRANULE) * _GRANULE
-        self._ref, self._memory = _put_zeros(capacity)
-        self._node_id = here()
+        ref, memory = _put_zeros(capacity)
+        return cls(StackHandle(ref, here(), capacity), memory)
+
+    def _parts(self) -> tuple[StackHandle, Bytes]:
+        if self._open is None:
+            raise LaunchError("this shared_hbm stack is closed", code="stack-closed")
+        return self._open
+
+    @property
+    def memory(self) -> Bytes:
+        """(capacity,) uint8, writable, the same bytes the cores see."""
+        return self._parts()[1]
+
+    @property
+    def capacity(self) -> int:
+        """Usable bytes; 0 when closed."""
+        return 0 if self._open is None else self._open[1].size
+
+    @property
+    def handle(self) -> StackHandle:
+        """What to send to the actors of this node."""
+        return self._parts()[0]
+
+    def close(self) -> None:
+        """Let go of the object; views that somebody still holds stay valid. Idempotent."""
+        self._open = None
 
 
 def map_writable(handle: StackHandle) -> Bytes:
