@@ -1,11 +1,14 @@
 """The Ray actors of a world: started, introduced to each other, replaced, ended.
 
 Which cores share one and on which node it runs is for `Placement`; what they compute is for
-`RayHost`. What died, was stopped, or went with its node is replaced before the next launch.
+`RayHost`. What died, was stopped, or went with its node is replaced before the next launch. A kept
+Ray has few actors to lend; it is asked once for each session, and what it doesn't have, or has
+lost, is started as in any other Ray.
 """
 
 from __future__ import annotations
 
+import pickle
 import time
 import uuid
 from collections import Counter
@@ -15,9 +18,10 @@ from typing import Any, Final
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.actors import Actors
+from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
+from nki_dist.core_actor.kept.borrowed import Loan
 from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
@@ -40,7 +44,7 @@ class WorldActors:
         actors: None where one isn't there.
         nodes: of Ray, by actor.
         processes: number and Ray node of each.
-        world: the name of the world.
+        world: what the world is called in titles of processes and logs.
         where: the folders in which those of this machine are reached by post.
     """
 
@@ -51,8 +55,8 @@ class WorldActors:
         self.where: dict[int, tuple[str, str]] = {}
         self.calls = Calls(self.actors)
         self._placement, self._transport, self._threads = placement, transport, threads
-        self._source = Actors()
-        self.world = self._source.world
+        self.world = uuid.uuid4().hex[:6]
+        self._loan: Loan | None = None  # of the session
         self.processes: list[tuple[int, str]] = []
         self._members: dict[int, Member] = {}  # of those that have been introduced
         self._born: dict[int, Process] = {}  # processes of this machine
@@ -72,8 +76,8 @@ class WorldActors:
             LaunchError: they don't start, and nobody says why.
         """
         self.discard_stopped()
-        if self._placement.plain:
-            self._source.borrow(self.actors.count(None))
+        if self._placement.plain and self._loan is None:
+            self._loan = Loan(self.actors.count(None))
         new = [n for n in range(len(self.packs)) if n not in self._members]
         members = dict(self._members)
         for first in range(0, len(new), WAVE):
@@ -100,8 +104,7 @@ class WorldActors:
     def _make(self, new: Sequence[int], joined: Joined) -> dict[int, Member]:
         """Start those that are missing, as many as a machine bears; who all of these are."""
         for n in [n for n in new if self.actors[n] is None]:
-            options = self._placement.options(n)
-            self.actors[n] = self._source.make(self.packs[n], self.nodes[n], options)
+            self.actors[n] = self._made(n)
         launcher = place()
         answers = await_start(
             [self.actors[n].who.remote(launcher) for n in new],
@@ -111,6 +114,17 @@ class WorldActors:
             lambda told: require_versions(map(Member.of, told)),
         )
         return dict(zip(new, map(Member.of, answers)))
+
+    def _made(self, n: int) -> Any:
+        """An actor that simulates the cores of a pack; it needn't be up yet."""
+        cores = self.packs[n]
+        lent = self._loan.take() if self._loan is not None and self.nodes[n] == here() else None
+        if lent is not None:
+            lent.become.remote(cores, self.world)  # calls of a group are carried out in their order
+            return lent
+        # It has no name in Ray, which would make time series of its metrics for each.
+        kind = NeuronCore.options(**self._placement.options(n))  # type: ignore[attr-defined]
+        return kind.remote(pickle.dumps(cores), self.world)
 
     def _threads_by_node(self) -> dict[str, int]:
         """Threads of each process: they share their node's processors."""
@@ -170,7 +184,9 @@ class WorldActors:
 
     def forget(self) -> None:
         """The session is over, and they with it."""
-        self._source.close()
+        if self._loan is not None:
+            self._loan.close()
+            self._loan = None
         self.actors[:] = [None] * len(self.packs)
         self._born, self._members = {}, {}
         self.calls.clear()
