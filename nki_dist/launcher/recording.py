@@ -5,7 +5,7 @@ What answers is imported by the first record: every program imports this file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -95,13 +95,6 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
         return Record(outputs, launched(here, compiled, inputs), result.reports, timed)
 
 
-def record_one(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
-    """The record of `kernel[grid](...)` on a world of one rank."""
-    made = record_of(world, kernel, grid, args, kwargs)
-    (made.outputs,) = made.outputs
-    return made
-
-
 def drift_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Drift:
     """A launch beside itself in float64; its outputs are a list, one of each rank.
 
@@ -118,11 +111,18 @@ def drift_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwa
     return Drift(record.outputs, record.launched.compiled.kernel, lines)
 
 
-def drift_one(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Drift:
-    """The drift of `kernel[grid](...)` on a world of one rank."""
-    made = drift_of(world, kernel, grid, args, kwargs)
-    (made.outputs,) = made.outputs
+def of_one_rank(make: Callable[..., Record | Drift]) -> Callable[..., Any]:
+    """Of `kernel[grid](...)`, on a world of one rank, what `make` gives of launches on worlds."""
+
+    def made(*launch: Any) -> Record | Drift:
+        found = make(*launch)
+        (found.outputs,) = found.outputs
+        return found
+
     return made
+
+
+record_one, drift_one = of_one_rank(record_of), of_one_rank(drift_of)
 
 
 class Recording:

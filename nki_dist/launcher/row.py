@@ -11,9 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from nki_dist.errors import NkiError
+from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.runtime.executor import Stopped
 
 MOST: Final = 1024  # launches that wait; more wait in the program
@@ -21,21 +22,6 @@ TOGETHER: Final = 16  # launches that are carried out in one go; each has its ow
 LOOK_EVERY: Final = 0.1  # seconds
 LINGERS: Final = 0.1  # seconds that the thread waits for more, and a program's end for it
 PATIENCE: Final = 10.0  # seconds that a launch has to stop after an interrupt
-
-
-class Queued(Protocol):
-    """A launch.
-
-    Attributes:
-        where: what was launched, and which line of the program did.
-    """
-
-    @property
-    def where(self) -> str: ...
-
-    def __call__(self) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
 
 
 class Row:
@@ -56,14 +42,14 @@ class Row:
     def forget(self) -> None:
         """Begin anew: in a fork, where what waits is the parent's."""
         self._given_up = 0
-        self._waiting: deque[Queued] = deque()
+        self._waiting: deque[ResidentLaunch] = deque()
         self._changed = threading.Condition()
         self._busy = False
         self.idle = True
         self._thread: threading.Thread | None = None
         self._errors: list[BaseException] = []
 
-    def add(self, launch: Queued) -> None:
+    def add(self, launch: ResidentLaunch) -> None:
         """Carry it out after those that were added before."""
         with self._changed:
             while len(self._waiting) >= MOST:
@@ -98,7 +84,7 @@ class Row:
             self._carry_out(launches, before)
             del launches  # and with them tensors that nobody else has
 
-    def _carry_out(self, launches: list[Queued], before: int) -> None:
+    def _carry_out(self, launches: list[ResidentLaunch], before: int) -> None:
         """Carry out several together if that is possible, else the first; the others wait on."""
         try:
             done = self._together(launches) if len(launches) > 1 else 0
@@ -163,7 +149,7 @@ def _interrupted() -> bool:
     return last is KeyboardInterrupt and not threading.main_thread().is_alive()
 
 
-def _named(error: BaseException, launch: Queued) -> BaseException:
+def _named(error: BaseException, launch: ResidentLaunch) -> BaseException:
     if isinstance(error, NkiError):
         error.message += f"\n  This is the launch of {launch.where}"
     return error

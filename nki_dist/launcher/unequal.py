@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError
-from nki_dist.program import TensorSignature
+from nki_dist.launcher.binding import BoundArguments
 from nki_dist.ranges import named
 
 
-class Bound(Protocol):
-    """Arguments of a rank; see BoundArguments."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    signatures: list[TensorSignature]
-
-
-def check_same_signatures(bound: Sequence[Bound]) -> None:
+def check_same_signatures(bound: Sequence[BoundArguments]) -> None:
     """All ranks run one program, so arguments may differ in contents only.
 
     Args:
@@ -57,7 +49,7 @@ def _has(ranks: int) -> str:
     return "has" if ranks == 1 else "have"
 
 
-def _like(b: Bound, first: Bound, types: Sequence[tuple[Any, DType]]) -> bool:
+def _like(b: BoundArguments, first: BoundArguments, types: Sequence[tuple[Any, DType]]) -> bool:
     same = b is first or [(s.shape, s.dtype) for s in b.signatures] == types
     return same and (b.args, b.kwargs) == (first.args, first.kwargs)
 
