@@ -7,82 +7,74 @@ in a certain world is for `Topology` to say. Not identities of processes or Ray 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nki_dist.errors import LaunchError
 
 
-def _natural(what: str, value: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise LaunchError(
-            f"{what} {value!r}; must be an int from 0 on",
-            code="topology",
-            numbers={"got": value, "least": 0},
-        )
+class _Id:
+    """What has a number, within the first of its fields if that isn't the number.
+
+    Attributes:
+        called: how messages call such things.
+    """
+
+    called: ClassVar[str]
+    number: int
+
+    def __post_init__(self) -> None:
+        value = self.number
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise LaunchError(
+                f"{self.called} {value!r}; must be an int from 0 on",
+                code="topology",
+                numbers={"got": value, "least": 0},
+            )
+
+    def __str__(self) -> str:
+        first = next(iter(vars(self).values()))
+        within = f" of {first}" if isinstance(first, _Id) else ""
+        return f"{self.called} {self.number}{within}"
 
 
 @dataclass(frozen=True, order=True)
-class RankId:
+class RankId(_Id):
     """A logical core, numbered over the whole world."""
 
+    called = "rank"
     number: int
-
-    def __post_init__(self) -> None:
-        _natural("rank", self.number)
-
-    def __str__(self) -> str:
-        return f"rank {self.number}"
 
 
 @dataclass(frozen=True, order=True)
-class InstanceId:
+class InstanceId(_Id):
     """A machine with chips, numbered over the whole world."""
 
+    called = "instance"
     number: int
-
-    def __post_init__(self) -> None:
-        _natural("instance", self.number)
-
-    def __str__(self) -> str:
-        return f"instance {self.number}"
 
 
 @dataclass(frozen=True, order=True)
-class ChipId:
+class ChipId(_Id):
     """A chip, numbered within its instance as neuron-ls does."""
 
+    called = "chip"
     instance: InstanceId
     number: int
 
-    def __post_init__(self) -> None:
-        _natural("chip", self.number)
-
-    def __str__(self) -> str:
-        return f"chip {self.number} of {self.instance}"
-
 
 @dataclass(frozen=True, order=True)
-class StackId:
+class StackId(_Id):
     """An HBM stack, numbered within its chip."""
 
+    called = "HBM stack"
     chip: ChipId
     number: int
-
-    def __post_init__(self) -> None:
-        _natural("HBM stack", self.number)
-
-    def __str__(self) -> str:
-        return f"HBM stack {self.number} of {self.chip}"
 
 
 @dataclass(frozen=True, order=True)
-class CoreId:
+class CoreId(_Id):
     """A physical core, numbered within its chip."""
 
+    called = "core"
     chip: ChipId
     number: int
-
-    def __post_init__(self) -> None:
-        _natural("core", self.number)
-
-    def __str__(self) -> str:
-        return f"core {self.number} of {self.chip}"
