@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import ray
@@ -15,6 +15,7 @@ from nki_dist.core_actor.nodes import on_node
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Inputs, Layout
+from nki_dist.hbm.node_regions import NodeRegions
 from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
     NodeStacks,
@@ -25,12 +26,7 @@ from nki_dist.hbm.stacks import (
 )
 from nki_dist.ranges import named
 
-
-class _Closes(Protocol):
-    def close(self) -> None: ...
-
-
-_T = TypeVar("_T", bound=_Closes)
+_T = TypeVar("_T", bound="NodeStacks | NodeRegions")
 
 
 class WorldMemory(Generic[_T]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from typing import Final, Protocol
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from nki_dist.forks import Shared, once
@@ -24,19 +24,12 @@ LEAST: Final = 0.05  # seconds between them
 MOST: Final = 5.0
 
 
-class Idler(Protocol):
-    """What is to end when it idles."""
-
-    def rest(self, seconds: float) -> None:
-        """End what wasn't used for so long and isn't in use, and have it forgotten."""
-        ...
-
-
 class Idlers(Shared):
-    """Those of this process; a thread looks at them while there are any."""
+    """Worlds of this process that are to end when they idle (`Hosted.rest`); a thread looks at them
+    while there are any."""
 
     def __init__(self) -> None:
-        self._seconds: WeakKeyDictionary[Idler, float] = WeakKeyDictionary()
+        self._seconds: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._thread: threading.Thread | None = None
         super().__init__()
 
@@ -44,7 +37,7 @@ class Idlers(Shared):
         super()._forked()
         self._seconds, self._thread = WeakKeyDictionary(), None  # the parent's, which ends them
 
-    def watch(self, idler: Idler, seconds: float) -> None:
+    def watch(self, idler: Any, seconds: float) -> None:
         """Something has started that is to end when it wasn't used for so long."""
         with self._lock:
             self._seconds[idler] = seconds
@@ -67,7 +60,7 @@ class Idlers(Shared):
             del watched, idler, rested  # a world that is dropped is gone
             time.sleep(pause)
 
-    def forget(self, idler: Idler) -> None:
+    def forget(self, idler: Any) -> None:
         """It has ended."""
         with self._lock:
             self._seconds.pop(idler, None)
