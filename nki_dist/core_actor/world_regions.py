@@ -6,7 +6,7 @@ its Ray session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,12 @@ class WorldRegions(WorldMemory[NodeRegions]):
             OutOfMemoryError: an object store is too small; nothing of the region is left.
             CoreLostError: a node is gone, or doesn't answer in time.
         """
-        away = {node: a.hold.remote(number, nbytes) for node, a in self._agents.items()}
         try:
-            handles = [] if self._mine is None else self._mine.hold(number, nbytes)
-            for made in self._answers(away, patience).values():
-                handles += made
+            made = self._everywhere("hold", number, nbytes, patience=patience)
         except BaseException:
             self.drop([number])
             raise
+        handles = [handle for of in made.values() for handle in of]
         self.handles[number] = {rank: handle for handle in handles for rank in handle.ranks}
 
     def drop(self, numbers: Sequence[int]) -> None:
@@ -68,25 +66,17 @@ class WorldRegions(WorldMemory[NodeRegions]):
                 raw[rank] = bits(values[rank]) if same is None else raw[same]
             away[node] = agent.write.remote(place, raw)
         if self._mine is not None:
-            self._mine.write(place, {r: values[r] for r in self._mine.ranks})
-        self._answers(away, patience)
+            self._mine.write(place, values)
+        for node, future in away.items():
+            self._answer(node, future, patience)
 
     def read(self, place: Place, nbytes: int, patience: Patience) -> list[np.ndarray]:
         """Copies of a tensor's bits, by rank."""
-        away = {node: agent.read.remote(place, nbytes) for node, agent in self._agents.items()}
         found: dict[int, np.ndarray] = {}
-        if self._mine is not None:
-            found = dict(zip(self._mine.ranks, self._mine.read(place, nbytes)))
-        for node, parts in self._answers(away, patience).items():
+        for node, parts in self._everywhere("read", place, nbytes, patience=patience).items():
             found |= zip(self._ranks[node], parts)
         return [found[rank] for rank in sorted(found)]
 
     def fill(self, fills: Sequence[Fill], patience: Patience) -> None:
         """Poison tensors that nobody has written."""
-        away = {node: agent.fill.remote(fills) for node, agent in self._agents.items()}
-        if self._mine is not None:
-            self._mine.fill(fills)
-        self._answers(away, patience)
-
-    def _answers(self, futures: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
-        return {node: self._answer(node, future, patience) for node, future in futures.items()}
+        self._everywhere("fill", fills, patience=patience)

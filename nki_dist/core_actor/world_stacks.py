@@ -68,6 +68,12 @@ class WorldMemory(Generic[_T]):
                 ray.kill(agent)
         self._agents = {}
 
+    def _everywhere(self, what: str, *args: Any, patience: Patience) -> dict[str, Any]:
+        """What a method returns on each node."""
+        away = {node: getattr(a, what).remote(*args) for node, a in self._agents.items()}
+        found = {} if self._mine is None else {here(): getattr(self._mine, what)(*args)}
+        return found | {n: self._answer(n, future, patience) for n, future in away.items()}
+
     def _answer(self, node: str, future: Any, patience: Patience) -> Any:
         """What the actor of another node answers.
 

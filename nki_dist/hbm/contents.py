@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,12 +18,6 @@ Fill: TypeAlias = "tuple[Place, int, int, np.dtype[Any]]"
 """A tensor's place and bytes, and what bits all elements of which unsigned type get."""
 
 
-class Memories(Protocol):
-    """Where regions of some ranks are."""
-
-    def memory(self, rank: int, number: int) -> np.ndarray: ...
-
-
 def made(value: Given) -> np.ndarray:
     """An array that may have to be made."""
     return value() if callable(value) else value
@@ -33,22 +28,33 @@ def bits(value: Given) -> np.ndarray:
     return np.ascontiguousarray(made(value)).reshape(-1).view(np.uint8)
 
 
-def write(regions: Memories, place: Place, values: Mapping[int, Given]) -> None:
-    """Copy a tensor in: of each rank an array, or what makes it when it is called."""
-    number, at = place
-    for rank, value in values.items():
-        raw = bits(value)
-        regions.memory(rank, number)[at : at + raw.size] = raw
+class Memories(ABC):
+    """Where the regions of some ranks are.
 
+    Attributes:
+        ranks: their numbers.
+    """
 
-def read(regions: Memories, place: Place, nbytes: int, ranks: Sequence[int]) -> list[np.ndarray]:
-    """Copies of a tensor's bits in these ranks, (nbytes,) uint8."""
-    number, at = place
-    return [regions.memory(rank, number)[at : at + nbytes].copy() for rank in ranks]
+    ranks: Sequence[int]
 
+    @abstractmethod
+    def memory(self, rank: int, number: int) -> np.ndarray:
+        """The bytes of a rank's region, by its number."""
 
-def fill(regions: Memories, fills: Sequence[Fill], ranks: Sequence[int]) -> None:
-    """Poison tensors that nobody has written."""
-    for (number, at), nbytes, pattern, raw in fills:
-        for rank in ranks:
-            regions.memory(rank, number)[at : at + nbytes].view(raw).fill(pattern)
+    def write(self, place: Place, values: Sequence[Given] | Mapping[int, Given]) -> None:
+        """Copy a tensor in: of each rank an array, or what makes it when it is called."""
+        number, at = place
+        for rank in self.ranks:
+            raw = bits(values[rank])
+            self.memory(rank, number)[at : at + raw.size] = raw
+
+    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
+        """Copies of a tensor's bits in the order of `ranks`, (nbytes,) uint8."""
+        number, at = place
+        return [self.memory(rank, number)[at : at + nbytes].copy() for rank in self.ranks]
+
+    def fill(self, fills: Sequence[Fill]) -> None:
+        """Poison tensors that nobody has written."""
+        for (number, at), nbytes, pattern, raw in fills:
+            for rank in self.ranks:
+                self.memory(rank, number)[at : at + nbytes].view(raw).fill(pattern)

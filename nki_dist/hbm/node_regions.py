@@ -7,18 +7,17 @@ the launcher's process for its own node, as an actor on every other. A region is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from nki_dist.hbm.actor_repr import ActorRepr
 from nki_dist.hbm.arena import Arena, ArenaHandle
-from nki_dist.hbm.contents import Fill, Place, fill, read, write
-from nki_dist.hbm.layout import Given
+from nki_dist.hbm.contents import Memories
 from nki_dist.ranges import named
 
 
-class NodeRegions:
+class NodeRegions(Memories):
     """See the module's docstring.
 
     Args:
@@ -30,13 +29,10 @@ class NodeRegions:
         self._world = world
         self._groups = [tuple(ranks) for ranks in groups]
         self._group_of = {r: n for n, ranks in enumerate(groups) for r in ranks}
+        self.ranks = tuple(self._group_of)
         self._arenas: dict[int, list[Arena]] = {}
 
     __repr__ = ActorRepr(lambda self: f"NodeRegions({named(self.ranks)} of world {self._world})")
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(self._group_of)
 
     def hold(self, number: int, nbytes: int) -> list[ArenaHandle]:
         """Make a region.
@@ -61,17 +57,4 @@ class NodeRegions:
         self.drop(list(self._arenas))
 
     def memory(self, rank: int, number: int) -> np.ndarray:
-        """The bytes of a rank's region."""
         return self._arenas[number][self._group_of[rank]].memory(rank)
-
-    def write(self, place: Place, values: Mapping[int, Given]) -> None:
-        """Copy a tensor in, by rank."""
-        write(self, place, values)
-
-    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
-        """Copies of a tensor's bits, in the order of `ranks`."""
-        return read(self, place, nbytes, self.ranks)
-
-    def fill(self, fills: Sequence[Fill]) -> None:
-        """Poison tensors that nobody has written."""
-        fill(self, fills, self.ranks)

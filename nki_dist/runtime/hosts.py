@@ -18,7 +18,7 @@ import numpy as np
 from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import CoreLostError, NkiWarning, typed
-from nki_dist.hbm.contents import Fill, Place, Places, fill, read, write
+from nki_dist.hbm.contents import Fill, Memories, Place, Places
 from nki_dist.hbm.layout import Given, Inputs, Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
 from nki_dist.ops.alignment import aligned
@@ -146,7 +146,7 @@ def forced_algorithm() -> str:
     return name
 
 
-class InProcessHost:
+class InProcessHost(Memories):
     """All cores in the caller's process: deterministic, and `breakpoint()` works.
 
     Args:
@@ -162,7 +162,7 @@ class InProcessHost:
         memory: int | None = None,
         threads: int | None = None,
     ) -> None:
-        self.ranks = ranks
+        self.ranks = range(ranks)
         self._memory = memory
         self._group = CoreGroup(slots(ranks, lnc, ranks_per_node), threads or processors())
         self._stacks: list[np.ndarray] = []
@@ -178,7 +178,7 @@ class InProcessHost:
         key = (launch.key, layout.common, resident)
         known = None
         if not self._group.knows(key):
-            known = check_memory(compiled, layout, self.ranks, self._memory, self._held)
+            known = check_memory(compiled, layout, len(self.ranks), self._memory, self._held)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -188,7 +188,7 @@ class InProcessHost:
         if layout.common:
             fill_common(layout, self._common, launch.inputs[0])
         if layout.poisoned:
-            fill(self, launch.poisoned(layout), range(self.ranks))
+            self.fill(launch.poisoned(layout))
         with sampled(len(self._group.slots), self._group.progress):
             reports = self._group.run(
                 key,
@@ -215,7 +215,7 @@ class InProcessHost:
         if need > have:
             size = max(need, 2 * have, 1 << 16)
             self._stacks = []
-            self._stacks = [aligned(size) for _ in range(self.ranks)]
+            self._stacks = [aligned(size) for _ in self.ranks]
         if common > len(self._common):
             self._common = aligned(0)
             self._common = aligned(max(common, 1 << 16))
@@ -229,10 +229,10 @@ class InProcessHost:
     @property
     def _held(self) -> int:
         """Bytes of all regions."""
-        return self.ranks * sum(map(len, self._regions[0].values()))
+        return len(self.ranks) * sum(map(len, self._regions[0].values()))
 
     def hold(self, number: int, nbytes: int) -> None:
-        check_held(self._held, self.ranks * nbytes, self._memory)
+        check_held(self._held, len(self.ranks) * nbytes, self._memory)
         try:
             for regions in self._regions:
                 regions[number] = aligned(nbytes)
@@ -247,20 +247,13 @@ class InProcessHost:
                 regions.pop(number, None)
 
     def memory(self, rank: int, number: int) -> np.ndarray:
-        """The bytes of a rank's region."""
         return self._regions[rank][number]
-
-    def write(self, place: Place, values: Sequence[Given]) -> None:
-        write(self, place, dict(enumerate(values)))
-
-    def read(self, place: Place, nbytes: int) -> list[np.ndarray]:
-        return read(self, place, nbytes, range(self.ranks))
 
     def stop(self) -> None:
         self._group.stop()
 
     def close(self) -> None:
         self._group.forget()
-        self._regions = [{} for _ in range(self.ranks)]
+        self._regions = [{} for _ in self.ranks]
         self._stacks = []
         self._common = aligned(0)

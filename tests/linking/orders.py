@@ -175,7 +175,7 @@ def _try(
 ) -> None:
     programs = launch.compiled.as_run.programs
     storages = sum(s.nbytes for p in programs for s in p.storages if s.role == "local")
-    if storages * host.ranks > limit:
+    if storages * len(host.ranks) > limit:
         tried.large += 1
         return
     lnc = len(programs)
@@ -204,7 +204,7 @@ def _outcome(
 ) -> tuple[Any, ...]:
     """Bytes of what cores share, what they print, and the error."""
     printed: list[Any] = []
-    other = _Zeroed(host.ranks, lnc, host._group.slots[0].ranks_per_node)
+    other = _Zeroed(len(host.ranks), lnc, host._group.slots[0].ranks_per_node)
 
     def placed(program: Program, *_: Any) -> Placed:
         return ordered[id(program)].placed(rng)
