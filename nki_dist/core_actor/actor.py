@@ -299,7 +299,7 @@ class NeuronCore:
     def _load(self, order: Order) -> None:
         assert order.code is not None
         encoded, offsets = order.code
-        for key in [k for k in self._programs if not self._group.knows(k)]:
+        for key in [k for k in self._programs if k not in self._group.linked]:
             del self._programs[key]  # what is no longer linked is sent again when needed
         self._programs[order.key] = (widened([decode(_fetched(e)) for e in encoded]), offsets)
 

@@ -204,6 +204,7 @@ def _objects() -> Mapping[Any, DType]:
 
 _BY_NAME: Final = _names()
 _BY_OBJECT: Final = _objects()
+of_numpy: Final = _BY_OBJECT.get  # the NKI type that a NumPy dtype is, or None
 
 
 def find(x: Any) -> DType | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 from nki_dist.errors import CompilerMayRejectWarning, LaunchError
 from nki_dist.release import RELEASES, Release
@@ -38,9 +39,7 @@ def current_tracer() -> Any:
     return tracer
 
 
-def tracing() -> bool:
-    """Whether a kernel is being traced in this context."""
-    return _tracer.get() is not None
+tracing: Final = _tracer.get  # true while a kernel is being traced in this context
 
 
 @contextmanager

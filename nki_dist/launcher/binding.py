@@ -237,7 +237,7 @@ def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[
             code="array-kind",
         )
     array = value if of_numpy else frameworks.to_numpy(value)
-    dtype = dtypes.find(array.dtype)
+    dtype = dtypes.of_numpy(array.dtype)
     if dtype is None:
         raise _foreign(function, path, value, array.dtype)
     return array, array.shape if array.ndim else (1,), dtype

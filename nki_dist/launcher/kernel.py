@@ -8,7 +8,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from nki_dist import arch as architectures
 from nki_dist import frameworks
@@ -36,8 +36,13 @@ from nki_dist.launcher.tracebacks import leaves_package, trim
 from nki_dist.launcher.traced import launch_traced, placeholders
 from nki_dist.launcher.world import WORLDS_READ, World
 from nki_dist.release import ANY
-from nki_dist.runtime.settings import default_check, default_lnc, of_release
+from nki_dist.runtime.settings import SETTINGS_READ, default_check, default_lnc, of_release
 from nki_dist.timing import COMPILED, check_schedule
+
+PLACES_READ: Final = (  # what a kernel's world and grid depend on in the environment
+    *(architectures.PLATFORM_VARIABLE, architectures.NC_VARIABLE, *SETTINGS_READ),
+    *WORLDS_READ,
+)
 
 
 class Kernel:
@@ -190,6 +195,12 @@ class Kernel:
 
     def _placed(self) -> tuple[World, Grid]:
         """That world, and the grid of launches on it."""
+        places, number = session().places, self.grid is None or type(self.grid) is int
+        read = map(os.environ.get, PLACES_READ)
+        asked = self.grid if number else None, self._host, self.platform, self.checks, *read
+        known = places.get(asked) if number else None
+        if known is not None and not known[0].closed:
+            return known
         platform = (
             architectures.get(self.platform) if self.platform else architectures.from_environment()
         )
@@ -203,6 +214,8 @@ class Kernel:
             (platform.instance, grid.cores, host, checks, *map(os.environ.get, WORLDS_READ)),
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
+        if number and checks.release == ANY:  # else each launch is judged
+            places[asked] = world, grid
         return world, grid
 
     def __get__(self, instance: Any, owner: Any) -> Any:

@@ -30,6 +30,7 @@ from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.runtime.settings import (
     HOST_VARIABLE,
     OPTIONS_VARIABLE,
+    PRECISE_VARIABLE,
     default_host,
     idle_seconds,
     precise_fp,
@@ -37,7 +38,7 @@ from nki_dist.runtime.settings import (
 
 KEPT_KERNELS = 256
 TASK_IDLE = 60.0  # seconds after which processes that a task of Ray has started end
-READ_WHEN_TRACING = ("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE",)
+READ_WHEN_TRACING = (PRECISE_VARIABLE, "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE")
 
 
 class CompileCache(Shared):
@@ -67,9 +68,8 @@ class CompileCache(Shared):
     ) -> tuple[str, Compiled]:
         """What names the compiled kernel in this process, and the kernel."""
         values = (bound.args, tuple(bound.kwargs.items()))
-        precise = precise_fp()
         read = map(os.environ.get, READ_WHEN_TRACING)
-        setting = (arch.instance, grid, checks, precise, *read)
+        setting = (arch.instance, grid, checks, *read)
         print_key = self.fingerprint(function, values)
         key = None if print_key is None else (print_key, setting)
         with self._lock:
@@ -86,7 +86,7 @@ class CompileCache(Shared):
             bound.signatures,
             collect_outputs(function),
             checks,
-            precise,
+            precise_fp(),
         )
         entry = (f"{self._name}-{next(self._numbers)}", compiled)
         # A kernel that changes what it reads has another key now, and must not be found again.
@@ -125,6 +125,7 @@ class Session(Shared):
         process: number of the process that made it; a fork has another.
         observer: told of every launch (world, Launch, LaunchResult) while its results are still in
             the stacks; for commands that report on a program they run.
+        places: warm worlds and grids of launches, by all that decides which.
         checker: takes the place of launches where a program is only checked (launcher.checking).
     """
 
@@ -136,6 +137,7 @@ class Session(Shared):
         self.process = os.getpid()
         self._counts: Counter[Any] = Counter()
         self._worlds: dict[Any, Any] = {}
+        self.places: dict[Any, tuple[Any, Grid]] = {}
         self._warned: dict[Any, Any] = {}  # what the filters of `warnings` know to be old
 
     def world(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -165,6 +167,7 @@ class Session(Shared):
         for world in self._worlds.values():
             world.close()
         self._worlds.clear()
+        self.places.clear()
 
 
 @once

@@ -319,7 +319,8 @@ class World(Recording, Resident):
         function = getattr(kernel, "fn", kernel)
         if not callable(function):
             raise not_a_kernel(function)
-        self._refuse_closed()
+        if self.closed:
+            self._refuse_closed()
         grid = grid or grid_of_world(getattr(kernel, "grid", None), self.arch, self.lnc)
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:

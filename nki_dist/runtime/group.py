@@ -104,6 +104,7 @@ class CoreGroup:
     Attributes:
         threads, without: of programs that are linked from then on: as given, and passes that are
             left out, those that the environment names if None.
+        linked: programs by name, and by core of a rank.
     """
 
     def __init__(self, slots: Sequence[CoreSlot], threads: int = 1) -> None:
@@ -111,7 +112,7 @@ class CoreGroup:
         self.threads, self._team = threads, Team()
         self.without: Collection[str] | None = None
         # By program; and by program and places, what was used last at the end.
-        self._placed: dict[Any, dict[int, Placed]] = {}
+        self.linked: dict[Any, dict[int, Placed]] = {}
         self._ready: OrderedDict[tuple[Any, Places], dict[int, _Ready]] = OrderedDict()
         self._views = 0  # of all that is ready
         self._workspace = Workspace()
@@ -119,10 +120,6 @@ class CoreGroup:
         self._brief = Pool()
         self.scheduler: Scheduler | None = None
         self._stopped = False
-
-    def knows(self, key: Any) -> bool:
-        """Whether the program of that name is linked."""
-        return key in self._placed
 
     def run(
         self,
@@ -169,7 +166,7 @@ class CoreGroup:
             if slot.core not in kept or kept[slot.core].generation != stacks[slot.rank].generation
         ]
         if new:
-            placed = self._placed.setdefault(key, {})
+            placed = self.linked.setdefault(key, {})
             self._link(placed, new, programs, known)
             self._bind(kept, placed, new, offsets, places, stacks, scheduler.check_time)
             self._forget_old()
@@ -250,7 +247,7 @@ class CoreGroup:
         key, _ = which
         self._views -= sum(r.views for r in self._ready.pop(which).values())
         if all(key != other for other, _ in self._ready):
-            self._placed.pop(key, None)
+            self.linked.pop(key, None)
 
     def forget_region(self, number: int) -> None:
         """Drop what is bound to tensors in a region that goes away."""
@@ -282,7 +279,7 @@ class CoreGroup:
     def forget(self) -> None:
         """Drop everything that was linked, and with it the views into the stacks."""
         self._ready.clear()
-        self._placed.clear()
+        self.linked.clear()
         self._views = 0
         self._pools.clear()
         self._brief.clear()

@@ -177,7 +177,7 @@ class InProcessHost(Memories):
         layout = self._layouts.of(launch.key, compiled, launch.inputs, resident)
         key = (launch.key, layout.common, resident)
         known = None
-        if not self._group.knows(key):
+        if key not in self._group.linked:
             known = check_memory(compiled, layout, len(self.ranks), self._memory, self._held)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)

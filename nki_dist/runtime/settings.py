@@ -30,6 +30,10 @@ START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 CLUSTER_VARIABLE: Final = "NKI_DIST_CLUSTER"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
+SETTINGS_READ: Final = (  # by what chooses the host, the cores and the checks of a launch
+    *(LNC_VARIABLE, HOST_VARIABLE, SIMULATOR_VARIABLE, OPTIONS_VARIABLE),
+    *(CHECK_VARIABLE, RELEASE_VARIABLE, FRONTEND_VARIABLE),
+)
 
 HOSTS: Final = ("ray", "inprocess", "debug")
 START_SECONDS: Final = 90.0  # Ray gives a process 60 s to come up, and then starts another

@@ -180,6 +180,7 @@ def test_kernels_in_tasks_are_simulated_there_unless_somebody_says_otherwise(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(module, "in_task", lambda: task)
+    monkeypatch.setattr(module.session(), "places", {})  # a process stays in a task, or out of one
     assert double[2]._world().host_name == host
     if task and not environment:  # a World says what it wants
         assert nki.World(lnc=2).host_name == "ray"
