@@ -13,20 +13,12 @@ from __future__ import annotations
 import weakref
 from functools import lru_cache
 from threading import get_ident
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from nki_dist.forks import Shared
-
-# What `column_unit` tries: products of so many columns, wide and long enough for all of a
-# library's blocks, and units that kernels for today's processors have.
-_UNITS: Final = (12, 16, 8, 4, 24, 32, 48)
-_WIDTH: Final = 127
-_PRODUCTS: Final = 16
-_ROWS: Final = 520
-_COLUMNS: Final = 72
 
 
 class OneBlasThread(Shared):
@@ -149,36 +141,3 @@ def features() -> str:
     has = getattr(math, "__cpu_features__", {})
     used = [name for name in getattr(math, "__cpu_dispatch__", ()) if has.get(name)]
     return f"NumPy for {' '.join(used) or 'any processor'}"
-
-
-@lru_cache(maxsize=1)
-def column_unit() -> int | None:
-    """How many columns of a left operand BLAS works on together, or None if it isn't found out.
-
-    The order in which a library adds depends on where in its blocks a column lies: with OpenBLAS's
-    kernels for AVX2, which take 12 columns at a time, on the column's number modulo 12. So products
-    side by side have the bits of single ones if each begins with a block and all blocks are full.
-    Nobody promises that; it is tried.
-    """
-    rng = np.random.default_rng(0)
-    left = rng.standard_normal((_ROWS, _WIDTH * _PRODUCTS), np.float32)
-    right = rng.standard_normal((_ROWS, _COLUMNS), np.float32)
-    with one_blas_thread():
-        return next((unit for unit in _UNITS if _alike(unit, left, right)), None)
-
-
-def _alike(unit: int, left: np.ndarray, right: np.ndarray) -> bool:
-    """Whether products side by side have the bits of single ones."""
-    width = padded_columns(_WIDTH, unit)
-    parts = np.zeros((_PRODUCTS, _ROWS, width), np.float32)
-    parts[:, :, :_WIDTH] = left.reshape(_ROWS, _PRODUCTS, _WIDTH).swapaxes(0, 1)
-    whole = np.matmul(np.concatenate(list(parts), axis=1).T, right)
-    return all(
-        np.array_equal(np.matmul(part.T, right), whole[n * width : (n + 1) * width])
-        for n, part in enumerate(parts)
-    )
-
-
-def padded_columns(width: int, unit: int) -> int:
-    """The next multiple of a unit."""
-    return -(-width // unit) * unit

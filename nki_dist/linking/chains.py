@@ -1,9 +1,7 @@
 """Which matmuls are one product: those that add to one PSUM tile with nothing looking in between.
 
 A chain is what a tile gets from one matmul after the other until an instruction reads or writes any
-of its elements. Its sum is formed as one product over the whole contraction. Large chains that have
-their moving operands in common are computed as one product, too, with the stationary operands side
-by side; see `Group`.
+of its elements. Its sum is formed as one product over the whole contraction.
 
 Invariant: what is a chain follows from the instructions in program order up to where it ends, never
 from later ones, from memory or from time. So hosts that run an instruction as it is called find the
@@ -23,14 +21,11 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.tensor_engine import Factors
-from nki_dist.linking.blas import column_unit, padded_columns
 from nki_dist.linking.facts import FactTable, accesses
 from nki_dist.program import Access, Instruction, psum
 
 LONGEST: Final = 4096  # rows of a contraction: bounds the memory that operands are gathered in
 OPEN: Final = 8  # chains at a time: PSUM has so many banks
-LARGE: Final = 1 << 25  # multiplications of a chain worth a place in a group
-WIDEST: Final = 4096  # columns of a group
 
 
 class Member:
@@ -39,10 +34,9 @@ class Member:
     Attributes:
         at: position of the instruction among those of its core.
         left, right: what its operands held: equal for equal elements that nobody has written since.
-        since: position of the last write to the storage of the stationary operand, or None.
     """
 
-    __slots__ = ("at", "factors", "instruction", "left", "right", "since")
+    __slots__ = ("at", "factors", "instruction", "left", "right")
 
     def __init__(
         self, i: Instruction, factors: Factors, written: Mapping[int, int], at: int
@@ -51,10 +45,8 @@ class Member:
         self.factors = factors
         self.at = at
         _, a, b, rows = factors
-        since = written.get(a.storage.number)
-        self.left = _contents(a, rows, since)
+        self.left = _contents(a, rows, written.get(a.storage.number))
         self.right = _contents(b, rows, written.get(b.storage.number))
-        self.since = since
 
 
 class Chain:
@@ -64,17 +56,17 @@ class Chain:
         members: in program order.
         rows: of the whole contraction.
         mode: what becomes of what dst held before: "replace", "add" or "runtime".
-        column: of its group, once it has ended, where its stationary operands begin.
+        run: number of the straight run of instructions that it is in.
     """
 
-    __slots__ = ("column", "dst", "members", "mode", "rows")
+    __slots__ = ("dst", "members", "mode", "rows", "run")
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, run: int) -> None:
         self.dst = member.factors.dst
         self.members = [member]
         self.rows = member.factors.rows
         self.mode = member.instruction.accumulation
-        self.column = 0
+        self.run = run
 
     @property
     def width(self) -> int:
@@ -82,50 +74,15 @@ class Chain:
         return int(self.dst.shape[0])
 
     @property
-    def large(self) -> bool:
-        return self.rows * self.width * self.dst.free_size >= LARGE
-
-    def right(self) -> tuple[Any, ...]:
-        return tuple([m.right for m in self.members])
-
-
-class Group:
-    """Chains with the same moving operands, computed when the first of them ends.
-
-    A chain can join if what it multiplies was there by then. Each begins where one of BLAS's blocks
-    does (`blas.column_unit`), so its bits don't depend on the group.
-
-    Attributes:
-        ends: position of the instruction at which it is computed.
-        run: number of the straight run of instructions it is in.
-    """
-
-    __slots__ = ("chains", "ends", "run", "width")
-
-    def __init__(self, ends: int, run: int) -> None:
-        self.chains: list[Chain] = []
-        self.ends = ends
-        self.run = run
-        self.width = 0
+    def columns(self) -> int:
+        """Columns of its product: of several matmuls two at least, as for one column BLAS would
+        take its matrix-vector routine (see isa._matmul.product)."""
+        return self.width if len(self.members) == 1 else max(self.width, 2)
 
     @property
-    def alone(self) -> bool:
-        """Whether it is one matmul."""
-        return len(self.chains) == len(self.chains[0].members) == 1
-
-    def takes(self, chain: Chain) -> bool:
-        if self.width + width_of(chain) > WIDEST:
-            return False
-        return not [
-            m
-            for m in chain.members
-            if m.at > self.ends and (m.since is None or m.since > self.ends)
-        ]
-
-    def add(self, chain: Chain) -> None:
-        chain.column = self.width
-        self.chains.append(chain)
-        self.width += width_of(chain)
+    def ends(self) -> int:
+        """Position of its last matmul."""
+        return self.members[-1].at
 
 
 class Chains:
@@ -133,11 +90,10 @@ class Chains:
 
     Args:
         arch: the platform.
-        ended: called with every chain that ends, and its group.
+        ended: called with every chain that ends.
         beta1: the kernel is one of Beta 1: each matmul is a chain. Products are added there by
             other instructions, and that they are folded into PSUM must not show.
         facts: of the program's instructions, from whoever may have asked.
-        grouped: large chains may be one of several; else each is a group.
 
     Attributes:
         open: chains that haven't ended, the oldest first.
@@ -147,18 +103,15 @@ class Chains:
     def __init__(
         self,
         arch: Arch,
-        ended: Callable[[Chain, Group], Any],
+        ended: Callable[[Chain], Any],
         beta1: bool,
         facts: FactTable | None = None,
-        grouped: bool = True,
     ) -> None:
-        self._grouped = grouped
         self._facts = facts or FactTable()
         self._arch = arch
         self._ended = ended
         self._alone = beta1
         self._written: dict[int, int] = {}  # when last, by number of the storage
-        self._groups: dict[tuple[Any, ...], Group] = {}
         self._at = -1
         self.run = 0
         self.open: list[Chain] = []
@@ -210,50 +163,23 @@ class Chains:
             self._looked((factors.dst,))
         if len(self.open) == OPEN:
             self._close(self.open[:1])
-        self.open.append(Chain(member))
+        self.open.append(Chain(member, self.run))
         return self.open[-1]
 
     def end(self) -> None:
-        """End all chains and groups."""
+        """End all chains."""
         self._close(list(self.open))
-        self._groups.clear()
         self.run += 1
 
     def _close(self, chains: Collection[Chain]) -> None:
         for chain in chains:
             self.open.remove(chain)
-            group = None
-            if self._grouped and _has_place(chain):
-                key = chain.right()
-                group = self._groups.get(key)
-                if group is None or not group.takes(chain):
-                    group = self._groups[key] = Group(chain.members[-1].at, self.run)
-            else:
-                group = Group(chain.members[-1].at, self.run)
-            group.add(chain)
-            self._ended(chain, group)
+            self._ended(chain)
 
 
 def _contents(a: Access, rows: int, since: int | None) -> tuple[Any, ...]:
     """What an operand holds that was last written at that position."""
     return a.storage.number, since, a.offset, a.shape, a.strides, id(a.dtype), rows
-
-
-def _has_place(chain: Chain) -> bool:
-    """Whether it may be one of a group."""
-    return chain.large and column_unit() is not None
-
-
-def width_of(chain: Chain) -> int:
-    """Columns of its stationary operands, with those that fill up a block of BLAS's.
-
-    So every column gets the bits that it has in the product of a group. And two at least: for one
-    column BLAS would take its matrix-vector routine (see isa._matmul.product).
-    """
-    unit = column_unit() if chain.large else None
-    if unit is not None:
-        return padded_columns(chain.width, unit)
-    return chain.width if len(chain.members) == 1 else max(chain.width, 2)
 
 
 def apart(a: Access, b: Access) -> bool:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from nki_dist.compiler.passes.elements import covers
 from nki_dist.compiler.passes.unwritten import WRITTEN_INPUTS
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.linking.chains import Group
+from nki_dist.linking.chains import Chain
 from nki_dist.linking.facts import accesses
 from nki_dist.program import Access, Instruction, Program, instructions, sbuf
 from nki_dist.program.walk import tensors
@@ -46,23 +46,22 @@ class Load(NamedTuple):
         return Access(src.storage, offset, a.shape, (lines * down, step * right), src.dtype)
 
 
-def find_loads(program: Program, groups: Iterable[Group]) -> dict[int, Load]:
+def find_loads(program: Program, chains: Iterable[Chain]) -> dict[int, Load]:
     """By number of the tile, the loads that needn't be made.
 
     Args:
-        groups: of the program, all of them.
+        chains: of the program, all of them.
     """
     products: set[int] = set()
     operands: dict[int, list[Access]] = {}
-    for group in groups:
-        if group.alone:  # it may read its operands where they are
+    for chain in chains:
+        if len(chain.members) == 1:  # it may read its operands where they are
             continue
-        for chain in group.chains:
-            for m in chain.members:
-                products.add(m.instruction.ordinal)
-                for a in (m.factors.left, m.factors.right):
-                    if a.storage.role == "local" and a.storage.nbytes >= LEAST:
-                        operands.setdefault(a.storage.number, []).append(a)
+        for m in chain.members:
+            products.add(m.instruction.ordinal)
+            for a in (m.factors.left, m.factors.right):
+                if a.storage.role == "local" and a.storage.nbytes >= LEAST:
+                    operands.setdefault(a.storage.number, []).append(a)
     if not operands or WRITTEN_INPUTS not in program.facts:
         return {}
     found = _loads(program, products, operands)

@@ -58,61 +58,23 @@ class Panel:
 
 
 class Part:
-    """An operand's place in a panel, or that of several that lie in both at equal distances.
+    """An operand's place in a panel.
 
     Attributes:
         at: position of the instruction that brings it there.
-        column: where it begins.
-        count: how many they are, each `width` columns wide.
-        apart: elements of the storage, and columns, from one to the next.
     """
 
-    __slots__ = ("access", "apart", "at", "column", "count", "row", "rows", "width")
+    __slots__ = ("access", "at", "row", "rows")
 
-    def __init__(self, access: Access, rows: int, row: int, column: int, at: int) -> None:
-        self.access = access
-        self.rows = rows
-        self.row = row
-        self.column = column
-        self.at = at
-        self.width = access.size // rows
-        self.count = 1
-        self.apart = (0, 0)
-
-    def takes(self, other: Part) -> bool:
-        """Take in another one that goes on where this ends; whether it does."""
-        a, b = self.access, other.access
-        if not (
-            a.storage is b.storage
-            and a.dtype is b.dtype
-            and len(a.shape) == 2
-            and a.shape == b.shape
-            and a.strides == b.strides
-            and (self.at, self.row, self.rows) == (other.at, other.row, a.shape[0])
-        ):
-            return False
-        apart = b.offset - a.offset, other.column - self.column
-        if self.count == 1:
-            self.apart = apart
-        elif apart != (self.apart[0] * self.count, self.apart[1] * self.count):
-            return False
-        self.count += 1
-        return True
+    def __init__(self, access: Access, rows: int, row: int, at: int) -> None:
+        self.access, self.rows, self.row, self.at = access, rows, row, at
 
     def fill(self, panel: Place, kit: Kit) -> Operation:
         """What brings it there."""
-        a = self.access
-        line, unit = panel.strides
-        shape: tuple[int, ...] = self.rows, self.width
-        at = panel.offset + self.row * line + self.column * unit
+        a, shape = self.access, (self.rows, self.access.size // self.rows)
+        at = panel.offset + self.row * panel.strides[0]
         place = Place(panel.space, at, shape, panel.strides, panel.dtype)
-        if self.count == 1:
-            place = place if a.shape == shape else place.reshape(a.shape)
-        else:
-            shape = self.rows, self.count, self.width
-            place = place.over(shape, (line, self.apart[1] * unit, unit), panel.dtype)
-            strides = (a.strides[0], self.apart[0], a.strides[1])
-            a = Access(a.storage, a.offset, place.shape, strides, a.dtype)
+        place = place if a.shape == shape else place.reshape(a.shape)
         if a.dtype is bfloat16:  # as `convert` does, which looks whether they overlap
             return op(cast, place, kit.view(a))
         return op(kit.convert(a.dtype, float32), place, kit.view(a))
@@ -144,15 +106,6 @@ def lying(parts: Sequence[Part], width: int) -> Access | None:
             return None
     rows = sum(part.rows for part in parts)
     return Access(first.storage, first.offset, (rows, width), (down, 1), float32)
-
-
-def joined(parts: Iterable[Part]) -> list[Part]:
-    """The same in as few parts as it takes; those of a row of operands one after the other."""
-    found: list[Part] = []
-    for part in sorted(parts, key=lambda p: (p.row, p.column)):
-        if not found or not found[-1].takes(part):
-            found.append(part)
-    return found
 
 
 def assign(

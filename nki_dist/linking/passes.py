@@ -11,7 +11,6 @@ VARIABLE: Final = "NKI_DIST_LINK_WITHOUT"
 
 PASSES: Final = MappingProxyType(
     {
-        "groups": "large chains of matmuls with common moving operands are one product",
         "panels": "operands of matmuls stay gathered while later ones multiply the same elements",
         "loads": "tiles that nobody but products reads are read where they come from",
         "addresses": "one step for all run-time addresses of an instruction",

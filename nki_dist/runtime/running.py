@@ -12,7 +12,7 @@ from nki_dist.dtypes import float32
 from nki_dist.isa._matmul import product
 from nki_dist.isa.kit import Kit
 from nki_dist.isa.tensor_engine import Factors
-from nki_dist.linking.chains import Chain, Member, width_of
+from nki_dist.linking.chains import Chain, Member
 from nki_dist.ops.calls import Step
 from nki_dist.program import Access
 
@@ -65,7 +65,7 @@ class Running:
 
     def settle(self) -> None:
         """Bring the sum to its destination."""
-        dst, width = self._chain.dst, width_of(self._chain)
+        dst, width = self._chain.dst, self._chain.columns
         rows = sum([len(part) for part in self._left])
         left = np.zeros((rows, width), np.float32)
         np.concatenate(self._left, out=left[:, : self._chain.width])

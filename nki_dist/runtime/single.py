@@ -24,7 +24,7 @@ from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.located import raise_at
 from nki_dist.linking.placing import SEGMENT
-from nki_dist.linking.products import find_groups
+from nki_dist.linking.products import find_chains
 from nki_dist.ops.calls import Step
 from nki_dist.program import Block, Instruction, Loop, Program
 from nki_dist.program.uncollected import uncollected
@@ -59,11 +59,10 @@ class SingleLinker:
 
     def find_chains(self) -> None:
         """Have sums of chains."""
-        for group in find_groups(self.program, self.kit.arch, FactTable()):
-            for chain in group.chains:
-                if len(chain.members) > 1:
-                    running = Running(chain, self.kit)
-                    self._sums.update({m.instruction.ordinal: (running, m) for m in chain.members})
+        for chain in find_chains(self.program, self.kit.arch, FactTable()):
+            if len(chain.members) > 1:
+                running = Running(chain, self.kit)
+                self._sums.update({m.instruction.ordinal: (running, m) for m in chain.members})
 
     def _block(self, block: Block) -> Bound:
         bound: Bound = []

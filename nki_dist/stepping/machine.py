@@ -28,7 +28,7 @@ from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.linking.addresses import inside, outside
-from nki_dist.linking.chains import Chain, Chains, Group
+from nki_dist.linking.chains import Chain, Chains
 from nki_dist.linking.facts import run_time_arguments
 from nki_dist.linking.located import raise_at
 from nki_dist.program import Access, Instruction, Program, Storage, psum
@@ -205,7 +205,7 @@ class Machine:
         running.add(chain.members[-1].factors)
         return not running.several
 
-    def _ended(self, chain: Chain, group: Group) -> None:
+    def _ended(self, chain: Chain) -> None:
         running = self._running.pop(chain)
         if running.several:
             running.settle()

@@ -15,7 +15,7 @@ from nki_dist.linking import loads
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.passes import VARIABLE
-from nki_dist.linking.products import Products, find_groups
+from nki_dist.linking.products import Products, find_chains
 from nki_dist.program import Access, MemoryRegion, Storage, sbuf
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning")
@@ -226,7 +226,7 @@ def outcome(kernel, without, monkeypatch):
 
 
 def not_loaded(program):
-    return loads.find_loads(program, find_groups(program, arch.get("trn2"), FactTable()))
+    return loads.find_loads(program, find_chains(program, arch.get("trn2"), FactTable()))
 
 
 def found(kernel):

@@ -13,7 +13,6 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
-from nki_dist.linking.blas import column_unit
 from nki_dist.linking.linked import Late
 from nki_dist.linking.moving import Moving
 from nki_dist.linking.passes import VARIABLE, left_out, link_passes
@@ -88,12 +87,11 @@ def chosen(x, places):
 
 A, B = normal(512, 256), normal(512, 512)
 CASES: dict[str, tuple[Any, tuple[np.ndarray, ...]]] = {
-    "groups": (large, (A, B)),
     "panels": (repeated, (normal(384, 24, dtype=nl.bfloat16), normal(384, 120, dtype=nl.bfloat16))),
     "loads": (large, (A, B)),
     "addresses": (chosen, (normal(9, 6), np.array([[3, 0, 8, 3, 1]], np.int32).T)),
 }
-WAYS = [*link_passes(), "all", "loads, groups"]
+WAYS = [*link_passes(), "all", "loads, panels"]
 
 
 def test_every_pass_has_a_kernel_that_it_changes():
@@ -119,7 +117,7 @@ def test_bits_are_those_of_the_program_with_all_passes(case, without, monkeypatc
 
 
 def test_results_are_those_of_numpy():
-    (left, right), (x, places) = CASES["groups"][1], CASES["addresses"][1]
+    (left, right), (x, places) = CASES["loads"][1], CASES["addresses"][1]
     out = np.frombuffer(bits(large, (left, right)), np.float32).reshape(256, 512)
     np.testing.assert_allclose(out, left.astype(np.float64).T @ right, rtol=1e-4, atol=1e-3)
     assert bits(chosen, (x, places)) == (x[places[:, 0]] * 2).tobytes()
@@ -144,12 +142,6 @@ def calls(placed: Placed) -> Counter[str]:
     """How often each function is called, in straight runs."""
     made = [placed.steps[step].calls for _, step in steps(placed.body) if type(step) is int]
     return Counter(call[0].name for of in made for call in of)
-
-
-@pytest.mark.skipif(column_unit() is None, reason="this BLAS has no blocks of columns")
-def test_groups_are_one_product(monkeypatch):
-    assert calls(linked("groups", "", monkeypatch))["matmul"] == 1
-    assert calls(linked("groups", "groups", monkeypatch))["matmul"] == 2
 
 
 def test_panels_are_filled_once(monkeypatch):
@@ -181,7 +173,7 @@ def test_addresses_are_bound_once(monkeypatch):
     [
         ("", ()),
         ("loads", ("loads",)),
-        (" loads , groups,", ("loads", "groups")),
+        (" loads , panels,", ("loads", "panels")),
         ("all", link_passes()),
     ],
 )
@@ -194,5 +186,5 @@ def test_what_the_variable_names(text, passes, monkeypatch):
 def test_other_names_are_refused(text, name, monkeypatch):
     monkeypatch.setenv(VARIABLE, text)
     kernel, arguments = CASES["addresses"]
-    with pytest.raises(LaunchError, match=f"NKI_DIST_LINK_WITHOUT names '{name}'; .*all.*groups"):
+    with pytest.raises(LaunchError, match=f"NKI_DIST_LINK_WITHOUT names '{name}'; .*all.*panels"):
         bits(kernel, arguments)
