@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
 from typing import Any, Final
 
 from nki_dist.errors import CompilerMayRejectWarning, LaunchError
