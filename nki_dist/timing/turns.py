@@ -1,6 +1,6 @@
-"""The order in which transfers with static descriptors are triggered, as compiled.
+"""The order in which transfers that don't say who makes their descriptors are triggered, as compiled.
 
-They have one queue, filled before anything runs: each stands where it can begin in the order the
+They have one queue, whose order was settled before anything runs: each stands where it can begin in the order the
 kernel is written, and waits there for its semaphores while those behind it wait, too. A store
 stands where its data is made, a load where the room that it fills is free, those of one place in
 the order in which they are needed.
