@@ -189,9 +189,9 @@ def test_bytes_that_tensors_share_count_once():
             nl.ndarray((32, 512), dtype=x.dtype, buffer=nl.sbuf, address=place) for place in places
         ]
         for tile in tiles[2:]:
-            nisa.dma_copy(dst=tile, src=x, dge_mode=nisa.dge_mode.none)
+            nisa.dma_copy(dst=tile, src=x)
         for tile in tiles[:2]:
-            nisa.dma_copy(dst=tile, src=x, dge_mode=nisa.dge_mode.none)
+            nisa.dma_copy(dst=tile, src=x)
             nisa.tensor_scalar(tile, tile, nl.add, 1.0)
         for pair in enumerate(tiles[1:]):
             n, tile = pair
