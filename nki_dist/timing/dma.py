@@ -12,6 +12,9 @@ an engine takes turns between queues, a packet of each, so a transfer of small p
 share while there are others and goes at full rate in between; each engine has one such transfer at
 a time. Its work is added to that of the transfers beside it when it is over.
 
+Who makes descriptors where a kernel doesn't say: nobody, in the order written and in kernels of
+Beta 1, where they are static; later compilers leave a copy's to the hardware, if it can make them.
+
 Queues, a choice of ours: in the order written, static descriptors go round the 16 queues of a core,
 each of which moves one transfer at a time; as compiled, they have one queue that any number may
 leave. Hardware descriptors go to the queue of the engine that commands them (Sync unless the kernel
@@ -19,7 +22,8 @@ says Scalar), software descriptors to GpSimd's.
 
 Doesn't model: turns between large packets, the stack's bandwidth that small packets take, QoS
 classes, time GpSimd itself spends on software descriptors, descriptor fetches from HBM.
-Follows: DMAO, DMAB, DGE.
+Follows: DMAO, DMAB, DGE; pictures of profiles in AWS's tutorial of a matmul's optimisation, where
+all packets are dynamic; A3's time of an instruction of DGE.
 """
 
 from __future__ import annotations
@@ -69,10 +73,23 @@ class Transfer:
 
 
 def transfer(
-    i: Instruction, cost: Cost, reads: Sequence[Access], writes: Sequence[Access], arch: Arch
+    i: Instruction,
+    cost: Cost,
+    reads: Sequence[Access],
+    writes: Sequence[Access],
+    arch: Arch,
+    generates: bool = False,
 ) -> Transfer:
-    """Work out the demands of a DMA instruction."""
+    """Work out the demands of a DMA instruction.
+
+    Args:
+        generates: the compiler leaves the descriptors of copies to the hardware if it can make
+            them and the kernel doesn't say otherwise.
+    """
     mode = _mode(i, (*reads, *writes), arch)
+    queue = _queue(i, mode)
+    if mode == "none" and generates and arch.has_hwdge and i.opcode == "dma_copy" and not _asked(i):
+        mode = "hwdge"
     issue = {
         "none": arch.dma_trigger_ns,
         "hwdge": arch.dma_issue_hwdge_ns,
@@ -82,7 +99,7 @@ def transfer(
     parts = _parts(cost, (*writes, *reads), arch)
     return Transfer(
         mode,
-        _queue(i, mode),
+        queue,
         issue,
         lead,
         parts,
@@ -105,10 +122,14 @@ def _label(value: Any) -> str:
     return getattr(value, "name", "") or ""
 
 
+def _asked(i: Instruction) -> str:
+    asked = _label(i.args.get("dge_mode"))
+    return "" if asked == "unknown" else asked
+
+
 def _mode(i: Instruction, accesses: Sequence[Access], arch: Arch) -> str:
     """As asked; else static descriptors where addresses are, and the best that can do otherwise."""
-    asked = _label(i.args.get("dge_mode"))
-    if asked and asked != "unknown":
+    if asked := _asked(i):
         return asked
     kinds = {a.dynamic.kind for a in accesses if a.dynamic is not None}
     if kinds - {"scalar"} or (kinds and not arch.has_hwdge):

@@ -92,7 +92,7 @@ def _described(i: Instruction, tensors: AccessPair, spec: Spec, arch: Arch, plan
         cost,
         occupancy_ns(shown, cost, both, arch) + _more_starts(shown, plan, arch),
         drain_ns(shown.engine, arch),
-        transfer(i, cost, *tensors, arch) if dma else None,
+        transfer(i, cost, *tensors, arch, plan.close) if dma else None,
         locks_of(shown, both, arch),
         table_of(i, spec),
         bool(spec.chains) and shown.engine == "tensor",

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from math import inf
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
@@ -101,10 +102,11 @@ class Rooms:
             return
         self._find_stays(plan, size, pieces(graph, plan, size))
         self._room = [Room(0)] * len(self.stays)  # until they are opened
+        most = 2 if plan.close else inf
         for region, n in capacity.items():
             numbers = [k for k, stay in enumerate(self.stays) if stay.storage.region is region]
             turns = region is MemoryRegion.sbuf and bool(numbers)
-            for room, sharing in rooms(self.stays, numbers, n) if turns else [(n, numbers)]:
+            for room, sharing in rooms(self.stays, numbers, n, most) if turns else [(n, numbers)]:
                 self._open(room, sharing)
 
     def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> None:

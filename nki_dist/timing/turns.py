@@ -1,9 +1,9 @@
-"""The order in which transfers with static descriptors are triggered, as compiled.
+"""The order in which copies are triggered, as compiled, that name no queue.
 
-They have one queue, filled before anything runs: each stands where it can begin in the order the
-kernel is written, and waits there for its semaphores while those behind it wait, too. A store
-stands where its data is made, a load where the room that it fills is free, those of one place in
-the order in which they are needed.
+They have one queue, whose order was settled before anything runs: each stands where it can begin in
+the order the kernel is written, and waits there for its semaphores while those behind it wait, too.
+A store stands where its data is made, a load where the room that it fills is free, those of one
+place in the order in which they are needed.
 
 Not so in kernels of Beta 1, whose compiler decides when loads are made. Follows: attention and MLP
 kernels of nki-library; a matmul in 78 block sizes (docs/accuracy.md, block sizes).

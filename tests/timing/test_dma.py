@@ -15,7 +15,11 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import Transfer
+from nki_dist.timing.fixed import describe
+from nki_dist.timing.order import order
 from tests.timing.build import compiled, replay
 from tests.timing.costs.rows import P, hbm, sb
 
@@ -153,3 +157,18 @@ def test_engines_take_turns_between_packets_of_a_row_or_of_4_kib(columns, size):
 
     (t,) = transfers(kernel, ((128, columns),))
     assert t.packet_ns == pytest.approx(max(512, size) / MACHINE.dma_engine_gbps)
+
+
+def test_who_makes_descriptors_where_a_kernel_does_not_say():
+    """As compiled the hardware, where it can, on the one queue of DMA; as written, nobody."""
+
+    def kernel(x):
+        nisa.dma_copy(sb(7), hbm(P, 7))
+
+    for platform, mode, issue_ns in ("trn2", "hwdge", 600), ("trn1", "none", 8):
+        (program,), machine = compiled(kernel, [(P, 64)], platform=platform)
+        for generates, found in (True, (mode, issue_ns)), (False, ("none", 8)):
+            plan = Plan(reorders=True, look_ahead=16 * generates)
+            fixed = describe(order(program), INSTRUCTIONS, machine, plan)
+            (t,) = [f.transfer for f in fixed.values() if f.transfer is not None]
+            assert (t.mode, t.issue_ns, t.queue) == (*found, "")

@@ -24,7 +24,7 @@ SEAT = Seat(0, 0, 0)
 
 def loading(x):
     for _ in range(5):
-        nisa.dma_copy(dst=nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf), src=x)
+        nisa.dma_copy(dst=nl.ndarray(x.shape, nl.float32, buffer=nl.sbuf), src=x)
 
 
 def events_of(kernel, shape):
@@ -91,7 +91,7 @@ def test_transfers_behind_spills_are_woken_by_their_end():
 
 def test_a_replay_that_never_comes_to_an_instruction_says_so(monkeypatch):
     monkeypatch.setattr(Events, "_on_idle", lambda *_: None)
-    programs, machine = compiled(loading, [(128, 512)])
+    programs, machine = compiled(loading, [(128, 4096)])  # data last longer than descriptors
     with pytest.raises(AssertionError, match=r"core 0 never came to .*dma_copy"):
         replay(programs, [[]], machine, schedule="compiled")
 

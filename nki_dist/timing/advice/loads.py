@@ -90,7 +90,9 @@ def _in_one_piece(lines: list[str], arch: Arch) -> Change:
             whole = sum(ns for _, ns in t.parts)
             ratio = min(1.0, _ideal_ns(t, fixed.cost.dma_bytes, arch) / whole) if whole else 1.0
             parts = tuple((e, ns * ratio) for e, ns in t.parts)
-            return replace(fixed, transfer=replace(t, parts=parts, packets=0.0))
+            issue = t.issue_ns * ratio  # of so many fewer transfers
+            moved = replace(t, parts=parts, packets=0.0, issue_ns=issue)
+            return replace(fixed, transfer=moved)
 
         return refixed(part, at_full_rate)
 
@@ -120,8 +122,8 @@ def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         "one queue for descriptors",
         f"{'1 transfer has' if count == 1 else f'{count:,} transfers have'} descriptors that are "
         f"made when {'it runs' if count == 1 else 'they run'}, {issue:,.0f} ns each, "
-        "one after the other on their queue, while engines wait; use addresses that are known "
-        "when the kernel is compiled, or fewer and larger transfers",
+        "one after the other on their queue, while engines wait; use dge_mode.none with "
+        "addresses that are known when the kernel is compiled, or fewer and larger transfers",
         lines,
         "AWS's guide to descriptor generation: static patterns have no overhead on the device",
         [_static(lines, arch)],

@@ -3,21 +3,24 @@
 A line makes a tensor in every round of its loop. A compiler gives addresses before anything runs,
 so these tensors take turns at a number of buffers, and a round begins when the one that had its
 buffer is over. Every line has as many as are in use at once in the order written; what is left of
-SBUF goes round the lines, cheapest first, a round's worth each, for as long as it lasts. So two
-tensors of a quarter of SBUF each are double-buffered, and of two of 28 % one is. Tensors that are
-written piece by piece take turns piece by piece.
+SBUF goes round the lines, cheapest first, a round's worth each. So two tensors of a quarter of SBUF
+each are double-buffered, and of two of 28 % one is. In kernels of Beta 1 that goes on for as long
+as there is room; later compilers stop at double buffers. Tensors that are written piece by piece
+take turns piece by piece.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
 comes first has room first (`timing.room`).
 
 Follows: measured kernels that double their tiles until loads and stores no longer overlap
-(docs/accuracy.md, kda/silu); address rotation of CompileConfig in AWS's pages of NKI 0.7.
+(docs/accuracy.md, kda/silu); a matmul in 78 block sizes; address rotation of CompileConfig in AWS's
+pages of NKI 0.7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from nki_dist.program import Storage
 from nki_dist.timing.pieces import Span
@@ -69,7 +72,7 @@ class _Line:
 
 
 def rooms(
-    stays: Sequence[Stay], numbers: Sequence[int], capacity: int
+    stays: Sequence[Stay], numbers: Sequence[int], capacity: int, most: float = inf
 ) -> list[tuple[int, list[int]]]:
     """Which stays share room, and how much.
 
@@ -77,6 +80,7 @@ def rooms(
         stays: all of a core, by number.
         numbers: those in the memory meant, in the order they begin.
         capacity: of that memory.
+        most: times what is in use at once, that a line may have.
     """
     lines = _lines(stays, numbers)
     left = capacity - sum(line.at_once for line in lines)
@@ -87,7 +91,8 @@ def rooms(
         again = []
         for line in turn:
             line.buffers += line.at_once
-            more = line.size * len(line.stays) > line.buffers
+            wanted = min(line.size * len(line.stays), line.at_once * most)
+            more = wanted > line.buffers
             if more and line.at_once <= left:
                 left -= line.at_once
                 again.append(line)

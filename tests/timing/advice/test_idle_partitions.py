@@ -64,8 +64,8 @@ def picked(x, label, width, pieces):
 
 
 def test_pieces_of_rows_that_are_summed_up():
-    few = time_of(picked, (4, 32768), (4, 1), 2048, 1)
-    packed = time_of(picked, (128, 1024), (128, 1), 64, 32)
+    few = time_of(picked, (4, 32768), (4, 1), 4096, 1)
+    packed = time_of(picked, (128, 1024), (128, 1), 128, 32)
     found = foretold(few, packed, RULE, rel=0.05)
     assert found == few.advice()[0]
     assert "tiles of 4 of 128 partitions" in found.text
