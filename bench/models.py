@@ -81,9 +81,9 @@ def main() -> int:
         f"\n{len(every)} figures: median {statistics.median(off):.0%} off, {beyond} beyond 2 times"
     )
     for name, of in ratios.items():
-        held = f"{inside[name]} of {len(of)} inside the band"
         print(
-            f"{name}: median ratio {statistics.median(of):.2f}, {min(of):.2f} to {max(of):.2f}; {held}"
+            f"{name}: median ratio {statistics.median(of):.2f}, {min(of):.2f} to {max(of):.2f}; "
+            f"{inside[name]} of {len(of)} inside the band"
         )
     return 0 if statistics.median(off) <= 0.25 and not beyond else 1
 
