@@ -40,7 +40,7 @@ from nki_dist.timing import COMPILED
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)
 PLATFORMS: Final = ("trn1", "trn2")
 SAMPLE: Final = 8  # rows of each family that are fitted to
-QUICK: Final = 5_000  # instructions; rows that have more aren't judged
+QUICK: Final = 1_600  # instructions; rows that have more aren't judged
 _ROWS: Final = "ROWS"
 _ROUNDS: Final = 20  # over all figures; the descent ends when a round changes nothing
 
