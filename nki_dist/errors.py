@@ -137,22 +137,19 @@ class Diagnostic(Exception):
         if self.instruction:
             where.append(f"in {self.instruction}")
         if self.core is not None:
-            label = f"core {self.core}" if isinstance(self.core, int) else self.core
-            where.append(f"on {label}")
+            where.append(f"on {'core ' * isinstance(self.core, int)}{self.core}")
         if self.location:
             where.append(f"at {self.location}")
         where.append(f"[{self.code}]")
         # A message of one line without a place stays one line.
         gap = "\n  " if len(where) > 1 or "\n" in self.message else " "
         remedy = codes.of(self.code).printed if self.own_hint is None else self.own_hint
-        after = (("hint", remedy), ("policy", self.policy))
-        return "".join(
-            (self.message, gap, " ".join(where), *(f"\n  {k}: {v}" for k, v in after if v))
-        )
+        after = {"hint": remedy, "policy": self.policy}
+        told = [f"\n  {name}: {text}" for name, text in after.items() if text]
+        return "".join((self.message, gap, " ".join(where), *told))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions with keyword-only arguments don't survive pickling by default, and ours travel
-        # from actors to the caller.
+        # With keyword-only arguments they don't survive pickling, and ours come from actors.
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -368,51 +366,3 @@ def test_a_kept_report_with_other_contents_is_made_anew(folder, capfd):
     entry.write_text(json.dumps({**json.loads(entry.read_text()), "kernels": [{"kernel": 3}]}))
     assert main(["rank", "fast.py"]) == 0
     assert capfd.readouterr().out == said
-
-
-def test_a_file_that_cannot_be_written_is_said_and_leaves_nothing(tmp_path, capsys):
-    """A limit on the size of files stands for a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        _programs._keep(tmp_path / "kept" / "entry.json", {"kernels": [], "files": {}})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert list((tmp_path / "kept").iterdir()) == []
-    assert "reports aren't kept" in capsys.readouterr().err
-
-
-def test_damaged_reports_are_made_anew(tmp_path):
-    entry = tmp_path / "entry.json"
-    file = tmp_path / "read"
-    file.write_text("1")
-    good = {"kernels": [], "diagnostics": [], "files": _timed.digests([str(file)])}
-    timed = {
-        "kernel": "k",
-        "launches": 1,
-        "digest": "",
-        "device_us": 1.0,
-        "low_us": 1.0,
-        "high_us": 2.0,
-    }
-    wrong: list[Any] = [
-        {**good, "kernels": 3},
-        {**good, "kernels": [3]},
-        {**good, "kernels": [{**timed, "device_us": "x"}]},
-        {**good, "kernels": [{**timed, "low_us": float("nan")}]},
-        {**good, "kernels": [{**timed, "launches": None}]},
-        {**good, "kernels": [{**timed, "digest": 3}]},
-        {**good, "diagnostics": {"a": 1}},
-        {**good, "diagnostics": [{"type": "X"}]},
-        {name: value for name, value in good.items() if name != "kernels"},
-    ]
-    texts = [json.dumps(report) for report in wrong]
-    for text in ("", "{", "[]", json.dumps({"files": {}}), json.dumps({"files": 3}), *texts):
-        entry.write_text(text)
-        assert _programs._kept(entry) is None
-    entry.write_text(json.dumps(good))
-    assert _programs._kept(entry) == good
-    file.write_text("2")
-    assert _programs._kept(entry) is None
-    file.unlink()
-    assert _programs._kept(entry) is None

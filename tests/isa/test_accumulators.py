@@ -28,9 +28,6 @@ def refuse(message, body, inputs=(X, X[:, :1]), outputs=((X.shape, np.float32), 
         on_tiles(body, list(inputs), list(outputs), **where)
 
 
-# ---- tensor_scalar_reduce ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("op", ["add", "multiply", "max", "minimum"])
 @pytest.mark.parametrize("negate", [False, True])
 def test_tensor_scalar_reduce(op, negate):
@@ -105,9 +102,6 @@ def test_tensor_scalar_reduce_refused(message, options):
     refuse(message, body)
 
 
-# ---- tensor_scalar_cumulative -----------------------------------------------------------------
-
-
 def cumulative(x, op0, op1, imm0, start):
     held, out = np.broadcast_to(np.float32(start), len(x)), np.empty(x.shape, np.float32)
     for n in range(x.shape[1]):
@@ -154,9 +148,6 @@ def test_tensor_scalar_cumulative_refused(message, options, dtype):
     refuse(message, body, outputs=[(X.shape, dtype)])
 
 
-# ---- select_reduce ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("tile", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.int16])
@@ -201,9 +192,6 @@ def test_select_reduce_refused(message, arrays, options, psum):
         nisa.select_reduce(dst=dst, predicate=predicate, on_true=on_true, **given)
 
     refuse(message, body, arrays, psum=psum)
-
-
-# ---- range_select -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("comparisons", [("greater_equal", "less"), ("equal", "less_equal")])
@@ -276,9 +264,6 @@ def test_range_select_refused(message, options, platform):
         nisa.range_select(dst=dst, on_true_tile=data, bound1=bound, reduce_res=res, **given)
 
     refuse(message, body, platform=platform)
-
-
-# ---- exponential and activate2 ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tile", [False, True])
