@@ -69,7 +69,7 @@ FIGURES: Final[dict[str, tuple[str, ...]]] = {
     "engine_clock_ghz.gpsimd": ("1.4 A2", "1.2 A3", "1.2 A4"),
     "engine_clock_ghz.sync": ("1.4 ?", "1.2 ?", "1.2 ?"),
     "min_issue_cycles": ("64 ISA26 SHR",),
-    "access_cycles": ("64 ~A2 PERF ROWS",),
+    "access_cycles": ("68 =A2 PERF ROWS",),
     "dependent_latency.tensor": ("351 ~PROFILE", "390 ~PROFILE", "390 ?"),
     "dependent_latency.vector": ("100 A2",),
     "dependent_latency.gpsimd": ("0 ?",),

@@ -1,7 +1,7 @@
 """Every instruction's work, by hand: cycles of its engine, bytes and pieces of DMA, operations.
 
 Figures are those of the documents that `nki_dist/arch` names: 64 cycles between two instructions of
-an engine and for reading an accumulator, 64 to reach the operands on Vector and Scalar, 150 to
+an engine and for reading an accumulator, 68 to reach the operands on Vector and Scalar, 150 to
 start one on GpSimd, 15 from one matmul to the next, 4 passes of a float32 matmul,
 DMA that computes at half, transposes at 0.9 (from HBM) and 0.5 (from SBUF) of the rate of a copy.
 Tiles have 30 partitions, and more elements per partition than 64 unless the row is about that.

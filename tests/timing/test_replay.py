@@ -42,7 +42,7 @@ def test_load_activate_store_by_hand():
     table = arrived + 300  # what is left of dma_semaphore_ns
     begun = table + 1290
     assert core.start == pytest.approx([1000, begun, core.ready[2] + 1000])
-    assert core.end[:2] == pytest.approx([arrived, begun + (64 + 4096) / 1.2])
+    assert core.end[:2] == pytest.approx([arrived, begun + (68 + 4096) / 1.2])
     assert core.ready[2] == pytest.approx(begun + 290 + 4096 / 1.2 + TRN2.semaphore_ns)
     (load,) = core.table_loads.values()
     assert (load.start, load.function) == (pytest.approx(table), "exp")

@@ -47,8 +47,8 @@ def cycles(count: float, flops: int = 0, known: bool = True) -> Cost:
 
 
 def started(count: float, flops: int = 0, known: bool = True) -> Cost:
-    """Vector and Scalar: 64 cycles to reach the operands come first."""
-    return cycles(64 + count, flops, known)
+    """Vector and Scalar: 68 cycles to reach the operands come first."""
+    return cycles(68 + count, flops, known)
 
 
 def moves(nbytes: int, pieces: int, **more: Any) -> Cost:
