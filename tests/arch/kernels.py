@@ -267,7 +267,7 @@ def ports(x):
 def loading(x):
     """More than a stack delivers to its cores, in more transfers than there are queues."""
     for _ in range(20):
-        nisa.dma_copy(dst=sbuf(*x.shape), src=x)
+        nisa.dma_copy(dst=sbuf(*x.shape), src=x, dge_mode=nisa.dge_mode.none)
 
 
 def scattered(x):

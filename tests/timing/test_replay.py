@@ -79,7 +79,7 @@ def test_dependent_instructions_wait_for_the_pipeline():
         nisa.tensor_copy(dst=a, src=c, engine=nisa.engine.scalar)  # 4: another engine
 
     (core,) = timed(kernel, [(2, 2)]).cores
-    busy, drain = (64 + 512) / 0.96, 100 / 0.96
+    busy, drain = (68 + 512) / 0.96, 100 / 0.96
     assert core.start == pytest.approx(
         [0, busy, 2 * busy + drain, 3 * busy + drain, 3 * busy + 2 * drain + TRN2.semaphore_ns]
     )
