@@ -117,3 +117,11 @@ def test_tiles_too_large_to_take_turns_wait_for_each_other():
     assert small.critical["scalar"] < 0.02 * small.device_us
     assert large.critical["scalar"] > 0.2 * large.device_us
     assert 1.1 * small.device_us < large.device_us < 1.5 * small.device_us
+
+
+def test_what_is_kept_while_others_of_its_line_come_and_go_takes_no_turn():
+    """Three of eight stay: they have room of their own, and the others two buffers."""
+    kept = [stay(0, 20, n, 100) for n in range(3)]
+    others = [stay(0, 20, 10 + 2 * n, 11 + 2 * n) for n in range(5)]
+    found = rooms([*kept, *others], range(8), 100, 2)
+    assert sorted((size, len(sharing)) for size, sharing in found) == [(40, 5), (60, 3)]

@@ -6,7 +6,7 @@ buffer is over. Every line has as many as are in use at once in the order writte
 SBUF goes round the lines, cheapest first, a round's worth each. So two tensors of a quarter of SBUF
 each are double-buffered, and of two of 28 % one is. In kernels of Beta 1 that goes on for as long
 as there is room; later compilers stop at double buffers. Tensors that are written piece by piece
-take turns piece by piece.
+take turns piece by piece. One that is kept while others of its line come and go has its own room.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
 comes first has room first (`timing.room`).
@@ -104,6 +104,7 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
     """By line of the kernel, what it makes and how much of that is in use at once."""
     found: dict[Hashable, _Line] = {}
     of: dict[int, _Line] = {}
+    kept = _kept(stays, numbers)
     ending = iter(sorted(numbers, key=lambda n: stays[n].last))
     ended = next(ending)
     for number in numbers:
@@ -111,9 +112,23 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
         while stays[ended].last < stay.first:
             of[ended].alive -= 1
             ended = next(ending)
-        key = (stay.storage.location, stay.storage.called, stay.span, stay.size)
+        made = stay.storage
+        key = (made.location, made.called, stay.span, stay.size, number in kept)
         line = of[number] = found.setdefault(key, _Line(stay.size))
         line.stays.append(number)
         line.alive += 1
         line.at_once = max(line.at_once, line.alive * line.size)
     return list(found.values())
+
+
+def _kept(stays: Sequence[Stay], numbers: Sequence[int]) -> set[int]:
+    """Those during which another of their line comes and goes, so that they take no turns."""
+    earliest: dict[Hashable, int] = {}  # end of those that begin later, by line
+    found = set()
+    for number in reversed(numbers):
+        stay = stays[number]
+        line = (stay.storage.location, stay.storage.called, stay.span, stay.size)
+        if earliest.get(line, stay.last) < stay.last:
+            found.add(number)
+        earliest[line] = min(earliest.get(line, stay.last), stay.last)
+    return found

@@ -38,8 +38,8 @@ def test_parts_of_a_tile_that_stay_as_they_are():
 def test_what_takes_too_much_room_is_not_kept():
     def each(x, w):
         """Weights of their own for each of 40 blocks, loaded again for the other rows."""
-        out = nl.ndarray((256, 40), dtype=x.dtype, buffer=nl.shared_hbm)
-        for r in range(0, 256, 128):
+        out = nl.ndarray((512, 40), dtype=x.dtype, buffer=nl.shared_hbm)
+        for r in range(0, 512, 128):
             sums = sbuf(128, 40)
             for c in range(40):
                 columns, product = nl.ds(c * 1024, 1024), sbuf(128, 1024)
@@ -52,8 +52,8 @@ def test_what_takes_too_much_room_is_not_kept():
             nl.store(out[nl.ds(r, 128)], sums)
         return out
 
-    found = finding(time_of(each, (256, 40960), (128, 40960)), RULE)
-    assert "25 loads" in found.text and "102,400 bytes of each partition" in found.text
+    found = finding(time_of(each, (512, 40960), (128, 40960)), RULE)
+    assert "75 loads" in found.text and "102,400 bytes of each partition" in found.text
 
 
 def changed(x):
