@@ -23,7 +23,7 @@ def test_it_is_where_nine_of_ten_are_in_order():
 
 
 def test_the_fastest_on_the_model_is_among_the_first_five():
-    """Where the model tells variants apart: those of a problem that is one group are to be measured."""
+    """Where the model tells variants apart: a problem that is one group is to be measured."""
     for problem, times in problems().items():
         picked, slowest = min(times)[1], max(times)[0]
         if slowest < APART * min(times)[0]:
