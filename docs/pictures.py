@@ -199,9 +199,12 @@ def main() -> None:
         shoot(folder / "ranks.html", "record_ranks", 1120, LAST)
         long_record.record().write_report(folder / "many.html")
         shoot(folder / "many.html", "record_many", 1500, f"report.go({KEPT})")
+        scene = folder / "debugging"
+        scene.mkdir()
+        os.chdir(scene)
         pages.run(docs / "debugging.md", Path())  # so that messages have no folders of this machine
         for kind in ("stuck", "racing"):
-            shoot(folder / f"{kind}.html", f"error_{kind}", 900)
+            shoot(scene / f"{kind}.html", f"error_{kind}", 900)
 
 
 if __name__ == "__main__":
