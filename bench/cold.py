@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.core_actor.kept import control, place
+from nki_dist.core_actor.pool import control, place
 
 RAY: Final = """
 import logging

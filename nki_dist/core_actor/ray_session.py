@@ -20,10 +20,10 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor import authentication
-from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.core_actor.lean import without_helpers
 from nki_dist.core_actor.lifeline import HEAD, Lifeline, SessionLost
 from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.pool.borrowed import join
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
 from nki_dist.core_actor.prompt_start import without_waits
 from nki_dist.core_actor.ray_use import ray_use

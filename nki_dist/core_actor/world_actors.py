@@ -21,13 +21,13 @@ import ray.exceptions
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
-from nki_dist.core_actor.kept.borrowed import Loan
 from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.members import Member, compare, place, require_versions
 from nki_dist.core_actor.nodes import socket_folders, usable_nodes
 from nki_dist.core_actor.placement import Placement
+from nki_dist.core_actor.pool.borrowed import Loan
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY
 from nki_dist.core_actor.starting import await_start

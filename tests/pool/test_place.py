@@ -15,7 +15,7 @@ import pytest
 
 from nki_dist.cli import doctor, main
 from nki_dist.core_actor import alike
-from nki_dist.core_actor.kept import borrowed, control, place
+from nki_dist.core_actor.pool import borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
 
 pytestmark = pytest.mark.skipif(not place.possible(), reason="Linux only")
@@ -140,8 +140,8 @@ def test_a_world_says_that_it_got_no_actors(where, monkeypatch) -> None:
 
 def test_another_version_is_told_with_both(where, monkeypatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    kept = {**alike.facts(), "NumPy": "1.0.0", "OPENBLAS_CORETYPE": "Zen"}
-    answer = {"facts": kept, "address": "nowhere:1", "token": False}
+    pool = {**alike.facts(), "NumPy": "1.0.0", "OPENBLAS_CORETYPE": "Zen"}
+    answer = {"facts": pool, "address": "nowhere:1", "token": False}
     with Answering(where, answer), pytest.warns(ClusterWarning) as given:
         assert not borrowed.join(None)
     text = str(given[0].message)
@@ -200,7 +200,7 @@ def test_wrong_options(where, words, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "level", "said"),
+    ("pool", "level", "said"),
     [
         ({"state": "none"}, "ok", "none; `nki-dist cluster start`"),
         ({"state": "running", "pid": 5, "waiting": 3, "differs": []}, "ok", "process 5, 3 actors"),
@@ -210,19 +210,19 @@ def test_wrong_options(where, words, capsys) -> None:
         ({"state": "error", "why": "mode 777"}, "warn", "mode 777"),
     ],
 )
-def test_doctor_says_how_it_is(kept, level, said) -> None:
-    machine = doctor.Machine((3, 11), {}, 2, 1 << 34, 1 << 34, 1 << 34, kept=kept)
-    (finding,) = doctor.check_kept(machine)
+def test_doctor_says_how_it_is(pool, level, said) -> None:
+    machine = doctor.Machine((3, 11), {}, 2, 1 << 34, 1 << 34, 1 << 34, pool=pool)
+    (finding,) = doctor.check_pool(machine)
     assert finding.level == level and finding.found.startswith(("none", "process", "isn't")) == (
-        kept["state"] in ("none", "running")
+        pool["state"] in ("none", "running")
     )
     assert said in finding.found
-    (off,) = doctor.check_kept(replace(machine, environment={"NKI_DIST_CLUSTER": "off"}))
+    (off,) = doctor.check_pool(replace(machine, environment={"NKI_DIST_CLUSTER": "off"}))
     assert off.level == "ok"
 
 
 def test_doctor_looks_for_it(where) -> None:
     left_behind(where)
-    assert doctor.look().kept == {"state": "stale", "folder": str(where)}
+    assert doctor.look().pool == {"state": "stale", "folder": str(where)}
     where.chmod(0o755)
-    assert "mode 755" in doctor.look().kept["why"]
+    assert "mode 755" in doctor.look().pool["why"]

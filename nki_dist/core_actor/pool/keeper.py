@@ -24,9 +24,9 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.alike import facts
-from nki_dist.core_actor.kept import place
-from nki_dist.core_actor.kept.place import NAMESPACE
 from nki_dist.core_actor.lifeline import Lifeline
+from nki_dist.core_actor.pool import place
+from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import in_private, on_loopback
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.prompt_start import without_waits

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nki_dist.core_actor.kept import control, place
+from nki_dist.core_actor.pool import control, place
 from nki_dist.core_actor.processes import Process
 
 pytestmark = [
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def kept(monkeypatch):
+def pool(monkeypatch):
     """A keeper of its own, with two actors."""
     with tempfile.TemporaryDirectory(prefix="nki-", dir="/tmp") as folder:
         monkeypatch.setenv(place.FOLDER_VARIABLE, folder)
@@ -41,7 +41,7 @@ def kept(monkeypatch):
 
 def started(what: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.kept.program", what],
+        [sys.executable, "-m", "tests.pool.program", what],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -76,34 +76,34 @@ def ends(pid: int) -> None:
         time.sleep(0.02)
 
 
-def test_programs_borrow_and_get_the_same_bits(kept, monkeypatch) -> None:
+def test_programs_borrow_and_get_the_same_bits(pool, monkeypatch) -> None:
     first, second = run(), run("dies")
     for found in (first, second):
-        assert found["address"] == kept["address"] and not found["warnings"]
+        assert found["address"] == pool["address"] and not found["warnings"]
     for pid in first["pids"] + second["pids"]:
         ends(pid)  # whether the program has ended well or not
     assert not set(first["pids"]) & set(second["pids"])
     until(ready)
     monkeypatch.setenv("NKI_DIST_CLUSTER", "off")
     alone = run()
-    assert alone["address"] != kept["address"]
+    assert alone["address"] != pool["address"]
     assert len({found["digest"] for found in (first, second, alone)}) == 1
 
 
-def test_two_programs_at_once_have_processes_of_their_own(kept) -> None:
+def test_two_programs_at_once_have_processes_of_their_own(pool) -> None:
     with started("stays") as one:
         a = told(one)
         assert control.status()["programs"] == [one.pid]
         with started("stays") as two:
             b = told(two)
-            assert a["address"] == b["address"] == kept["address"]
+            assert a["address"] == b["address"] == pool["address"]
             assert a["digest"] == b["digest"] and len({*a["pids"], *b["pids"]}) == 4
             for program in (one, two):
                 program.communicate("\n")
     assert until(ready)["lent"] == 0
 
 
-def test_a_killed_actor_that_waits_is_replaced(kept) -> None:
+def test_a_killed_actor_that_waits_is_replaced(pool) -> None:
     first = run()
     until(ready)
     with started("retries") as program:
@@ -117,16 +117,16 @@ def test_a_killed_actor_that_waits_is_replaced(kept) -> None:
     assert first["digest"] == run()["digest"]
 
 
-def test_a_killed_keeper_takes_ray_along_and_is_noticed(kept) -> None:
+def test_a_killed_keeper_takes_ray_along_and_is_noticed(pool) -> None:
     with started("retries") as program:
         told(program)
-        os.kill(kept["pid"], signal.SIGKILL)
+        os.kill(pool["pid"], signal.SIGKILL)
         until(lambda found: found["state"] == "stale")
         said, _ = program.communicate("\n")  # a loss between launches is made good without a word
         assert json.loads(said.splitlines()[-1]) == {"same": True}
     found = run()
     assert "ended without clearing up" in found["warnings"][0]
-    assert control.start(1, 600, 200 << 20)["pid"] != kept["pid"]
+    assert control.start(1, 600, 200 << 20)["pid"] != pool["pid"]
 
 
 def messages() -> Iterator[bytes]:
@@ -145,7 +145,7 @@ def messages() -> Iterator[bytes]:
     yield from (seeded.randbytes(seeded.randrange(1, 200)) for _ in range(50))
 
 
-def test_no_message_ends_it(kept) -> None:
+def test_no_message_ends_it(pool) -> None:
     pid = until(ready)["pid"]
     for message in messages():
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -159,28 +159,28 @@ def test_no_message_ends_it(kept) -> None:
             connection.connect(str(place.folder() / place.SOCKET))
             connection.send(b'{"want": "status"}')
     assert until(ready)["pid"] == pid
-    assert run()["address"] == kept["address"]
+    assert run()["address"] == pool["address"]
 
 
-def test_it_ends_when_nobody_comes(kept) -> None:
+def test_it_ends_when_nobody_comes(pool) -> None:
     control.stop(force=False)
     idle = control.start(1, 1.0, 200 << 20)
     until(lambda found: found["state"] == "none")
     ends(idle["pid"])
 
 
-def test_stop_waits_for_programs_unless_forced(kept) -> None:
+def test_stop_waits_for_programs_unless_forced(pool) -> None:
     with started("stays") as program:
         told(program)
         with pytest.raises(control.LaunchError, match=f"processes {program.pid}"):
             control.stop(force=False)
-        assert control.stop(force=True) == f"stopped (process {kept['pid']})"
+        assert control.stop(force=True) == f"stopped (process {pool['pid']})"
         program.communicate("\n")
     assert control.status()["state"] == "none"
 
 
-def test_a_stopped_keeper_holds_nobody_up(kept) -> None:
-    os.kill(kept["pid"], signal.SIGSTOP)
+def test_a_stopped_keeper_holds_nobody_up(pool) -> None:
+    os.kill(pool["pid"], signal.SIGSTOP)
     found = run()
-    assert found["address"] != kept["address"] and "doesn't answer" in found["warnings"][0]
+    assert found["address"] != pool["address"] and "doesn't answer" in found["warnings"][0]
     assert control.stop(force=True).startswith("killed")

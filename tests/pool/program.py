@@ -1,4 +1,4 @@
-"""A program for test_cluster: `python -m tests.kept.program WHAT` prints JSON."""
+"""A program for test_cluster: `python -m tests.pool.program WHAT` prints JSON."""
 
 from __future__ import annotations
 

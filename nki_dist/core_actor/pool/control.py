@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nki_dist.core_actor.alike import differences, facts
-from nki_dist.core_actor.kept import place
+from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.processes import Process
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import start_timeout
@@ -63,7 +63,7 @@ def start(actors: int, idle: float, store: int | None) -> dict[str, Any]:
         )
     os.close(held)
     options = json.dumps({"actors": actors, "idle": idle, "store": store})
-    code = "import sys; from nki_dist.core_actor.kept.keeper import main; main(sys.argv[1])"
+    code = "import sys; from nki_dist.core_actor.pool.keeper import main; main(sys.argv[1])"
     path = os.pathsep.join(filter(None, (_PACKAGE, os.environ.get("PYTHONPATH"))))
     log = os.open(where / place.LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -16,8 +16,8 @@ import ray
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.alike import differences, facts
-from nki_dist.core_actor.kept import place
-from nki_dist.core_actor.kept.place import NAMESPACE
+from nki_dist.core_actor.pool import place
+from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.settings import CLUSTER_VARIABLE, cluster_wanted
