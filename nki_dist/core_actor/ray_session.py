@@ -21,12 +21,12 @@ import ray
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lean import without_helpers
-from nki_dist.core_actor.lifeline import HEAD, Lifeline, SessionLost
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.pool.borrowed import join
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
 from nki_dist.core_actor.prompt_start import without_waits
 from nki_dist.core_actor.ray_use import ray_use
+from nki_dist.core_actor.watchdog import HEAD, SessionLost, Watchdog
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 from nki_dist.runtime.ray_thread import ray_thread
@@ -47,7 +47,7 @@ STATISTICS_VARIABLES: Final = (
 )
 
 
-def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
+def ensure_ray(address: str | None, home: int | None = None) -> Watchdog:
     """Join the cluster at `address`, or a kept Ray, or start one, unless this process is in one.
 
     Args:
@@ -68,7 +68,7 @@ def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
             _end_by_sigterm()
         ray_thread().do(lambda: _start_or_join(address))
         try:
-            return Lifeline.here()
+            return Watchdog.here()
         except SessionLost:  # since the last launch; so it would be for whoever asks it something
             ray_use().lose()
 
@@ -243,7 +243,7 @@ def _check_address(address: str) -> None:
     head = host.strip("[]"), int(port)
     try:
         socket.create_connection(head, ANSWER_SECONDS).close()
-        Lifeline("", {HEAD: head}).settle()  # Ray tries for minutes where nobody speaks
+        Watchdog("", {HEAD: head}).settle()  # Ray tries for minutes where nobody speaks
     except (OSError, OverflowError, SessionLost) as error:
         raise LaunchError(
             f"can't join {who}: {error}; is it running, and is that the port of "

@@ -24,9 +24,9 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from nki_dist.core_actor.lifeline import SessionLost
 from nki_dist.core_actor.nodes import alive, available, private, processors
 from nki_dist.core_actor.request import Request
+from nki_dist.core_actor.watchdog import SessionLost
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.hbm.nodes import here, title, titled
 from nki_dist.runtime.progress import ticking

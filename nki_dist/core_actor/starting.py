@@ -16,11 +16,11 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor import authentication
-from nki_dist.core_actor.lifeline import STOPPED
 from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.nodes import constructing, socket_folders
 from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.slow_start import slow_starts
+from nki_dist.core_actor.watchdog import STOPPED
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import here
 from nki_dist.isa.core import CoreSlot

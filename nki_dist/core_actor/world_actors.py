@@ -90,7 +90,7 @@ class WorldActors:
             shared = folders[node], threads[node], left_out()
             net = Net(token, handles, n, process_of, near, *shared)
             connecting.append(self.actors[n].connect.remote(net))
-        reached = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
+        reached = await_start(connecting, self.packs, self.nodes, joined.watchdog.check)
         ordered, home = [members[n] for n in range(len(self.packs))], here()
         self._differ = compare(ordered, self._differ)
         self.processes = [(m.pid, m.node) for m in ordered]
@@ -110,7 +110,7 @@ class WorldActors:
             [self.actors[n].who.remote(launcher) for n in new],
             [self.packs[n] for n in new],
             [self.nodes[n] for n in new],
-            joined.lifeline.check,
+            joined.watchdog.check,
             lambda told: require_versions(map(Member.of, told)),
         )
         return dict(zip(new, map(Member.of, answers)))

@@ -9,9 +9,9 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.nodes import on_node
+from nki_dist.core_actor.watchdog import Patience
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Inputs, Layout

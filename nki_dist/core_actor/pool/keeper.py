@@ -24,12 +24,12 @@ import ray.exceptions
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.alike import facts
-from nki_dist.core_actor.lifeline import Lifeline
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import in_private, on_loopback
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.prompt_start import without_waits
+from nki_dist.core_actor.watchdog import Watchdog
 
 TICK: Final = 0.5  # seconds
 GIVEN_UP: Final = 5  # actors in a row that don't start
@@ -77,7 +77,7 @@ class Keeper:
                 **in_private(),
             )
         self._address = ray.get_runtime_context().gcs_address
-        self._lifeline = Lifeline.here()
+        self._watchdog = Watchdog.here()
         self._since = self._last = time.time()
         self._made = self._failed = 0  # actors in all, and those in a row that didn't start
         self._waiting: dict[str, _Waiting] = {}
@@ -220,7 +220,7 @@ class Keeper:
             self._last = time.time()
 
     def _look(self, selector: Any) -> None:
-        if lost := self._lifeline.lost():
+        if lost := self._watchdog.lost():
             self._ends = f"its Ray is lost: {lost}"
             return
         if self._failed >= GIVEN_UP:

@@ -134,8 +134,8 @@ def _hung_up(connection: socket.socket | None) -> bool:
         return False
 
 
-class Lifeline:
-    """A session.
+class Watchdog:
+    """Watches a session.
 
     Args:
         raylet: path of the raylet's socket.
@@ -168,7 +168,7 @@ class Lifeline:
         self.gone: set[str] = set()
 
     @classmethod
-    def here(cls) -> Lifeline:
+    def here(cls) -> Watchdog:
         """The session that this process is in now, which lives.
 
         Raises:
@@ -254,12 +254,12 @@ class Patience:
     """Waits for answers of Ray actors: not longer than a launch may take, nor for a lost session.
 
     Args:
-        lifeline: of the session.
+        watchdog: of the session.
         seconds: from now; None for as long as it takes.
     """
 
-    def __init__(self, lifeline: Lifeline, seconds: float | None) -> None:
-        self.lifeline = lifeline
+    def __init__(self, watchdog: Watchdog, seconds: float | None) -> None:
+        self.watchdog = watchdog
         self.seconds = math.inf if seconds is None else seconds
         self.ends = time.monotonic() + self.seconds
 
@@ -282,8 +282,8 @@ class Patience:
         """
         open_ = list(futures)
         while open_:
-            self.lifeline.check()
-            if node in self.lifeline.gone:
+            self.watchdog.check()
+            if node in self.watchdog.gone:
                 raise CoreLostError(f"the Ray node {node} is gone; the next launch does without")
             slice_ = min(SLICE, max(self.left(), 0.01))
             _, open_ = ray.wait(open_, num_returns=len(open_), timeout=slice_)
