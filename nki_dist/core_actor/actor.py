@@ -4,7 +4,7 @@ Threads and what they may touch: `run` and `serve` (one thread) own the cores, t
 memories, and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it
 into the inbox, a thread-safe queue, and rings the bell that the cores' thread sleeps at; `attach`
 maps stacks of other processes, and it and `cancel` ring too; `status` only reads the counts and one
-attribute that the cores' thread replaces as a whole; `dismiss` hangs up the post of `serve`. A
+attribute that the cores' thread replaces as a whole; `dismiss` hangs up the mailbox of `serve`. A
 message is counted before it is put into the inbox or can be read from a ring, so whoever sees a
 core parked with as many messages taken as arrived knows that nothing is on its way through this
 process.
@@ -37,10 +37,10 @@ from nki_dist.compiler.widen import widened
 from nki_dist.core_actor.bell import Bell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
+from nki_dist.core_actor.mailbox import Mailbox
 from nki_dist.core_actor.members import introduction
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.orders import Answer, Order, Status, Unmap
-from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.actor_repr import ActorRepr
@@ -74,7 +74,7 @@ class NeuronCore:
         self._title = Title(slots, world)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._folder: Folder | None = None
-        self._post: Post | None = None
+        self._mailbox: Mailbox | None = None
         self._dismissed: set[str] = set()
         self._links: Links | None = None
         self._arrived: Counter[int] = Counter()
@@ -149,11 +149,11 @@ class NeuronCore:
 
     @ray.method(concurrency_group="control", enable_task_events=False)
     def dismiss(self, name: str) -> None:
-        """End the `serve` of that name, begun or not, which word by post didn't reach."""
+        """End the `serve` of that name, begun or not, which word by mailbox didn't reach."""
         self._dismissed.add(name)  # before the look: `serve` looks the other way round
-        post = self._post
-        if post is not None and post.name == name:
-            post.hang_up()
+        mailbox = self._mailbox
+        if mailbox is not None and mailbox.name == name:
+            mailbox.hang_up()
 
     @ray.method(concurrency_group="mail", enable_task_events=False)
     def deliver(self, launch: int, message: Message) -> None:
@@ -205,32 +205,33 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run")
     def serve(self, order: Order, me: int, name: str, launcher: str) -> Answer:
-        """`run`, and then what comes by post to `name`, answered to `launcher` as (me, answer).
+        """`run`, and then what comes by mailbox to `name`, answered to `launcher` as (me, answer).
 
-        Returns the last answer, when it doesn't go by post, what comes is None, or it is dismissed.
+        Returns the last answer, when it doesn't go by mailbox, what comes is None, or it is
+        dismissed.
         """
         assert self._folder is not None
         threading.current_thread().name = CORES
-        post = self._post = Post(self._folder, name)
+        mailbox = self._mailbox = Mailbox(self._folder, name)
         try:
             while True:
                 answer = self._run_row(order)
-                if not post.send(launcher, (me, answer)):
-                    # Who waits for the post shouldn't have to wait until it looks at calls.
-                    post.send(launcher, (me, Answer(order.launch, by_call=name)))
+                if not mailbox.send(launcher, (me, answer)):
+                    # Who waits for the mailbox shouldn't have to wait until it looks at calls.
+                    mailbox.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
-                following = self._following(post, name)
+                following = self._following(mailbox, name)
                 if following is None:
                     return answer
                 order = following
         finally:
             self._dismissed.discard(name)
-            post.close()
+            mailbox.close()
 
-    def _following(self, post: Post, name: str) -> Order | None:
-        """The next order that comes by post; None when none comes any more."""
+    def _following(self, mailbox: Mailbox, name: str) -> Order | None:
+        """The next order that comes by mailbox; None when none comes any more."""
         while name not in self._dismissed:
-            item = post.receive(None)
+            item = mailbox.receive(None)
             if not isinstance(item, Unmap):
                 order: Order | None = item
                 return order
@@ -239,7 +240,7 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run", enable_task_events=False)
     def unmap(self, item: Unmap) -> None:
-        """Let go of regions, where that doesn't come by post."""
+        """Let go of regions, where that doesn't come by mailbox."""
         self._unmap(item)
 
     def _unmap(self, item: Unmap) -> None:

@@ -135,8 +135,8 @@ class RayHost(RowHost):
         known = self._mapped[n] == arena.generation
         places = job.launch.places
         order = Order(job.number, job.key, code, None if known else arena, places, regions)
-        by_post = self._transport != "messages"
-        self._actors.calls.order(n, order, self._actors.where.get(n) if by_post else None)
+        by_mailbox = self._transport != "messages"
+        self._actors.calls.order(n, order, self._actors.where.get(n) if by_mailbox else None)
 
     def done(self, n: int, answer: Answer) -> None:
         """A process has answered: what it has mapped, and whether it knows the program."""

@@ -57,8 +57,8 @@ class RowHost(WorldHost):
     def _suitable(self, launches: Sequence[Launch]) -> Iterator[Job]:
         """The first of these, as far as all processes can do without the launcher."""
         count = len(self._packs)
-        by_post = self._transport != "messages" and len(self._actors.where) == count
-        if not by_post or count > MOST_PROCESSES or self._unfinished:
+        by_mailbox = self._transport != "messages" and len(self._actors.where) == count
+        if not by_mailbox or count > MOST_PROCESSES or self._unfinished:
             return
         for launch in launches:
             compiled = launch.compiled.as_run

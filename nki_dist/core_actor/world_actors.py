@@ -45,7 +45,7 @@ class WorldActors:
         nodes: of Ray, by actor.
         processes: number and Ray node of each.
         world: what the world is called in titles of processes and logs.
-        where: the folders in which those of this machine are reached by post.
+        where: the folders in which those of this machine are reached by mailbox.
     """
 
     def __init__(self, placement: Placement, transport: str, threads: int | None = None) -> None:

@@ -17,7 +17,7 @@ from nki_dist.core_actor.folder import Folder, Sender
 LARGEST: Final = 64 << 10  # bytes of a piece; Linux allows more, but not for many at once
 
 
-class Post:
+class Mailbox:
     """One end, which has a name.
 
     Args:

@@ -1,4 +1,4 @@
-"""Orders and answers by post: what goes that way, what doesn't, and who may send."""
+"""Orders and answers by mailbox: what goes that way, what doesn't, and who may send."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.core_actor.calls import Calls
+from nki_dist.core_actor.mailbox import LARGEST, Mailbox
 from nki_dist.core_actor.orders import Answer, Order
-from nki_dist.core_actor.post import LARGEST, Post
 from nki_dist.errors import CoreLostError
 
 
 @pytest.fixture
 def ends(folder):
-    made = [Post(folder, uuid.uuid4().hex) for _ in range(2)]
+    made = [Mailbox(folder, uuid.uuid4().hex) for _ in range(2)]
     yield made
-    for post in made:
-        post.close()
+    for mailbox in made:
+        mailbox.close()
 
 
 def test_pieces_come_whole_and_in_order(ends):
@@ -60,7 +60,7 @@ def test_who_is_asked_again_while_answers_are_read_is_heard(ends):
     """As one is that doesn't know the program any more; stale answers aren't anybody's."""
     here, there = ends
     calls = Calls([None, None])
-    calls._post = here
+    calls._mailbox = here
     calls._serving.update({0: "first", 1: "second"})
     sent = [(0, Answer(4)), (1, Answer(5, unknown_program=True)), (1, Answer(5)), (0, Answer(5))]
     for answer in sent:
@@ -70,10 +70,11 @@ def test_who_is_asked_again_while_answers_are_read_is_heard(ends):
 
 
 def test_an_answer_by_call_is_looked_for_when_the_post_says_so(ends, monkeypatch):
-    """Not when the time for the post is over, which every launch with large answers would wait."""
+    """Not when the time for the mailbox is over, which every launch with large answers would
+    wait."""
     here, there = ends
     calls = Calls([None, None])
-    calls._post = here
+    calls._mailbox = here
     calls._serving.update({0: "first", 1: "second"})
     calls._futures.update({0: "call 0", 1: "call 1"})
     results = {"call 0": Answer(5, printed=["a"]), "call 1": Answer(5, printed=["b"])}
@@ -179,7 +180,7 @@ def test_processes_of_this_machine_serve_by_post(world):
 def test_answers_that_are_too_large_go_by_ray(world, capsys, monkeypatch):
     launched(world)
     began = time.monotonic()
-    with monkeypatch.context() as patched:  # the post alone would be waited for that long
+    with monkeypatch.context() as patched:  # the mailbox alone would be waited for that long
         patched.setattr("nki_dist.core_actor.supervise.LOOK_EVERY", 60.0)
         launched(world, show=True)  # 64 KiB by each core
     assert time.monotonic() - began < 30
@@ -211,7 +212,7 @@ def test_without_post_the_same(monkeypatch):
     def refused(*_):
         raise OSError
 
-    monkeypatch.setattr("nki_dist.core_actor.calls.Post", refused)
+    monkeypatch.setattr("nki_dist.core_actor.calls.Mailbox", refused)
     with nki.World(lnc=2, cores_per_actor=1) as world:
         for _ in range(2):
             launched(world)
