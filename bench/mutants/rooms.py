@@ -209,7 +209,7 @@ ROOMS: Final = (
     Room(
         "links",
         (
-            *(f"nki_dist/core_actor/{name}.py" for name in ("links", "ring", "bell")),
+            *(f"nki_dist/core_actor/{name}.py" for name in ("links", "ring", "doorbell")),
             "nki_dist/runtime/messages.py",
         ),
         WHOLE,

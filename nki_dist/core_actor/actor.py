@@ -2,12 +2,12 @@
 
 Threads and what they may touch: `run` and `serve` (one thread) own the cores, their scheduler and
 memories, and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it
-into the inbox, a thread-safe queue, and rings the bell that the cores' thread sleeps at; `attach`
-maps stacks of other processes, and it and `cancel` ring too; `status` only reads the counts and one
-attribute that the cores' thread replaces as a whole; `dismiss` hangs up the mailbox of `serve`. A
-message is counted before it is put into the inbox or can be read from a ring, so whoever sees a
-core parked with as many messages taken as arrived knows that nothing is on its way through this
-process.
+into the inbox, a thread-safe queue, and rings the doorbell that the cores' thread sleeps at;
+`attach` maps stacks of other processes, and it and `cancel` ring too; `status` only reads the
+counts and one attribute that the cores' thread replaces as a whole; `dismiss` hangs up the mailbox
+of `serve`. A message is counted before it is put into the inbox or can be read from a ring, so
+whoever sees a core parked with as many messages taken as arrived knows that nothing is on its way
+through this process.
 
 Ray hears (`enable_task_events`) of the calls that carry out launches only: of others there is one
 for each message to another node.
@@ -34,7 +34,7 @@ import ray
 
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
-from nki_dist.core_actor.bell import Bell
+from nki_dist.core_actor.doorbell import Doorbell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
 from nki_dist.core_actor.mailbox import Mailbox
@@ -129,7 +129,7 @@ class NeuronCore:
         if net.near:
             with suppress(OSError):  # then nobody sends here but by actor calls
                 memory = NodeMemory.joined(folder, net.memory, every)
-        return Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox, memory)
+        return Links(net, Doorbell(folder, net.doorbell(net.me), PATIENCE), self._inbox, memory)
 
     @ray.method(concurrency_group="control", enable_task_events=False)
     def status(self) -> Status:

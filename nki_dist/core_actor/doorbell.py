@@ -16,7 +16,7 @@ from nki_dist.core_actor.folder import Folder, Sender
 _TOKEN: Final = b"!"
 
 
-class Bell:
+class Doorbell:
     """The waiting side.
 
     Args:
@@ -60,12 +60,13 @@ class Bell:
 
 
 class Ringer:
-    """The other side: rings the bells of others."""
+    """The other side: rings the doorbells of others."""
 
     def __init__(self, folder: Folder) -> None:
         self._sender = Sender(folder)
         self.close = self._sender.close
 
     def ring(self, name: str) -> None:
-        """Wake the owner of a bell. If it can't be told, it has tokens enough, or it is gone."""
+        """Wake the owner of a doorbell. If it can't be told, it has tokens enough, or it is
+        gone."""
         self._sender.send(name, _TOKEN)
