@@ -160,11 +160,11 @@ class Alone:
         return {r: n * tensors for r, n in zip(group, counts, strict=True)}
 
     def _by_place(self, question: Question) -> tuple[Algorithm, Sequence[int]]:
-        alike = question.moved()
-        if alike not in self._counts:
-            algorithm = choose(alike, self._slot.algorithm)
-            self._counts[alike] = algorithm, algorithm.messages(alike.opcode, alike.size)
-        return self._counts[alike]
+        equal = question.moved()
+        if equal not in self._counts:
+            algorithm = choose(equal, self._slot.algorithm)
+            self._counts[equal] = algorithm, algorithm.messages(equal.opcode, equal.size)
+        return self._counts[equal]
 
     def _placed(self, i: Instruction) -> _Places:
         places = self._places.get(id(i))

@@ -80,7 +80,7 @@ class _Rules:
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
         self._instructions: dict[int, _Known] = {}
         self._groups: dict[tuple[tuple[int, ...], ...], _Groups] = {}
-        self._alike: dict[tuple[Any, ...], _Known] = {}
+        self._equal: dict[tuple[Any, ...], _Known] = {}
 
     def _known(self, i: Instruction) -> _Known:
         known = self._instructions.get(id(i))
@@ -96,8 +96,8 @@ class _Rules:
             # Layers and rounds repeat what their first does.
             channels = len(i.args.get("channel_ids", ()))
             like = (i.opcode, known.nbytes, id(groups), tuple(map(tuple, pairs)), channels)
-            alike = self._alike.setdefault((*like, _kinds(i)), known)
-            known = self._instructions[id(i)] = alike._replace(i=i)
+            equal = self._equal.setdefault((*like, _kinds(i)), known)
+            known = self._instructions[id(i)] = equal._replace(i=i)
         return known
 
     def _question(self, known: _Known, group: tuple[int, ...], arch: Arch) -> Question:
@@ -157,11 +157,11 @@ class _Rules:
 
     def _once(self, price: Price, question: Question, number: int, cores: int) -> float:
         """A price, which all groups that sit alike have."""
-        alike = question.moved()
-        key = (price, alike, number, cores)
+        equal = question.moved()
+        key = (price, equal, number, cores)
         if key not in self._prices:
             try:
-                self._prices[key] = price(alike, number, cores)
+                self._prices[key] = price(equal, number, cores)
             except LaunchError:  # which names the ranks of the group that was asked about
                 self._prices[key] = price(question, number, cores)
         return self._prices[key]

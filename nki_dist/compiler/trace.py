@@ -24,10 +24,10 @@ from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.allocation_rules import (
     address_of,
+    allocation_key,
     check_no_hbm_address,
     check_on_chip,
     check_spelling,
-    judged_alike,
     sizes_of,
 )
 from nki_dist.compiler.config import Configured
@@ -145,7 +145,7 @@ class Trace(Configured, LoopTrace):
         self, shape: Any, dtype: Any, region: Any, name: str = "", address: Any = None
     ) -> NkiTensor:
         """`nl.ndarray`."""
-        key = judged_alike(shape, dtype, region, address, self.beta1)
+        key = allocation_key(shape, dtype, region, address, self.beta1)
         if key is None or (known := self._asked.get(key)) is None:
             doubts, given = self.doubts, (dtype, region)
             sizes, element = sizes_of(shape), dtypes.of(dtype)

@@ -172,12 +172,12 @@ def chain(
             f"<b class=mark>{text.escaped('; '.join(s.odd))}</b>"
             f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
         )
-    alike = list(groups.values())[:_CHAIN]
+    equal = list(groups.values())[:_CHAIN]
     rows = [
         one + f"<li>{text.folded(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
-        for one, *more in alike
+        for one, *more in equal
     ]
-    note = text.rest(len(steps) - sum(map(len, alike)), " steps")
+    note = text.rest(len(steps) - sum(map(len, equal)), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
     return (

@@ -93,8 +93,8 @@ def _on_integers(i: Instruction, kit: Kit) -> list[Operation]:
     alu, dtype = ALU[i["op"]], i["data1"].dtype
     assert alu.integer is not None
     tiles = [i[n] for n in ("dst", "data1", "data2")]
-    alike = i["data2"].dtype is dtype
-    if alike or alu.is_bitvec or alu.name in _WRAPPING:
+    equal = i["data2"].dtype is dtype
+    if equal or alu.is_bitvec or alu.name in _WRAPPING:
         dst, *srcs = [b.as_dtype(a, dtype) for a in tiles]
         out, (x, y), around = kit.elementwise(dst, srcs, dtype)
         return around(op(alu.integer, x, y, out))

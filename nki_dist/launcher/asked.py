@@ -47,9 +47,9 @@ class Asker(Shared):
         compiled = launch.compiled
         with self._lock:
             self.launches[compiled.kernel] += 1
-            alike = (compiled.kernel, str(compiled.inputs), world.ranks, world.lnc, world.arch)
-            self._seen[alike] += 1
-            number = self._seen[alike]
+            kind = (compiled.kernel, str(compiled.inputs), world.ranks, world.lnc, world.arch)
+            self._seen[kind] += 1
+            number = self._seen[kind]
         if self._kernel not in (None, compiled.kernel) or self._number not in (None, number):
             return
         programs = result.programs

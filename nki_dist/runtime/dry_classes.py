@@ -170,7 +170,7 @@ class _Ranks:
         self.alone = Alone(slots[0], platform, [i for mine in self.exchanges for i in mine])
         self.by_ordinal = [{i.ordinal: i for i in mine} for mine in self.exchanges]
         self.contents: dict[int, Hashable] = {}  # of arrays, by identity
-        self.alike: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
+        self.equal: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
         self.whats: dict[Hashable, dict[str, Any]] = {}  # descriptions, by whose and of which group
         self.done = 0
         self.finished = 0  # cores
@@ -250,9 +250,9 @@ class _Ranks:
         for wait in place.rest:
             what, source = wait.what, wait.source + by
             if "group" in what:
-                if id(what) not in self.alike:
-                    self.alike[id(what)] = what, self.alone.groups_like(what["group"])
-                group = self.alike[id(what)][1][rank]
+                if id(what) not in self.equal:
+                    self.equal[id(what)] = what, self.alone.groups_like(what["group"])
+                group = self.equal[id(what)][1][rank]
                 key = id(what), id(group)
                 if key not in self.whats:
                     self.whats[key] = {**what, "group": list(group)}

@@ -293,18 +293,18 @@ class _Rest:
         hint = f"make {' and '.join(apart)} the same in both calls"
         if title(wait.what) != title(other.what):
             hint = f"let all run the {title(other.what)} and the {title(wait.what)} in one order"
-        alike, same = self._alike(wait), self._alike(other)
-        told = {*alike, *same}
+        equal, same = self._equal_cores(wait), self._equal_cores(other)
+        told = {*equal, *same}
         lines = self._lines(fault, told)
         return CollectiveMismatchError(
-            f"{self._names(same)} and {self._names(alike)} disagree: {_written(other)} at "
+            f"{self._names(same)} and {self._names(equal)} disagree: {_written(other)} at "
             f"{other.location} meets {_written(wait)} at {wait.location}"
             + "".join(f"\n  - {line}" for line in lines),
             code="exchange-mismatch",
             hint=hint,
         )
 
-    def _alike(self, side: Wait | Message) -> list[int]:
+    def _equal_cores(self, side: Wait | Message) -> list[int]:
         core = _core(side)
         if isinstance(side, Message):
             return [core]

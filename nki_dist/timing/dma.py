@@ -204,7 +204,7 @@ def _row_ns(size: float, pieces: float, arch: Arch) -> float:
     return max(long, pieces * arch.dma_element_ns)
 
 
-def _alike(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
+def _equal_engines(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
     """For each engine the number of its block: those that every transfer asks for the same.
 
     Returns:
@@ -248,7 +248,7 @@ class DmaEngines:
         engines = arch.dma_engines
         self._block, self._asked = [*range(engines)], engines
         if transfers is not None:
-            self._block, self._asked = _alike(engines, transfers)
+            self._block, self._asked = _equal_engines(engines, transfers)
         blocks = max(self._block) + 1
         self.free = [0.0] * blocks
         self.before = [0.0] * blocks

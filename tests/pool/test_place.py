@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from nki_dist.cli import doctor, main
-from nki_dist.core_actor import alike
+from nki_dist.core_actor import fingerprint
 from nki_dist.core_actor.pool import borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
 
@@ -140,7 +140,7 @@ def test_a_world_says_that_it_got_no_actors(where, monkeypatch) -> None:
 
 def test_another_version_is_told_with_both(where, monkeypatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    pool = {**alike.facts(), "NumPy": "1.0.0", "OPENBLAS_CORETYPE": "Zen"}
+    pool = {**fingerprint.facts(), "NumPy": "1.0.0", "OPENBLAS_CORETYPE": "Zen"}
     answer = {"facts": pool, "address": "nowhere:1", "token": False}
     with Answering(where, answer), pytest.warns(ClusterWarning) as given:
         assert not borrowed.join(None)
@@ -150,7 +150,7 @@ def test_another_version_is_told_with_both(where, monkeypatch) -> None:
 
 
 def test_another_size_of_the_store_is_another_ray(where) -> None:
-    answer = {"facts": alike.facts(), "store": 5 << 20, "token": False}
+    answer = {"facts": fingerprint.facts(), "store": 5 << 20, "token": False}
     said = "object store: 5242880 there, 7 here"
     with Answering(where, answer), pytest.warns(ClusterWarning, match=said):
         assert not borrowed.join(7)
@@ -178,19 +178,19 @@ def test_stop_refuses_while_programs_use_it(where, capsys) -> None:
 def test_an_edited_file_of_the_package_is_a_difference(tmp_path, monkeypatch) -> None:
     (tmp_path / "room").mkdir()
     (tmp_path / "room" / "file.py").write_text("x = 1\n")
-    monkeypatch.setattr(alike, "_PACKAGE", str(tmp_path))
-    before = alike.facts()
+    monkeypatch.setattr(fingerprint, "_PACKAGE", str(tmp_path))
+    before = fingerprint.facts()
     os.utime(tmp_path / "room" / "file.py", ns=(1, 1))
-    (found,) = alike.differences(before, alike.facts())
+    (found,) = fingerprint.differences(before, fingerprint.facts())
     assert found.startswith("files of nki_dist: ") and found.endswith("changed 1 here")
 
 
 def test_a_token_is_not_shown(monkeypatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    assert "secret" not in str(alike.facts())
-    mine = alike.facts()
+    assert "secret" not in str(fingerprint.facts())
+    mine = fingerprint.facts()
     monkeypatch.setenv("RAY_AUTH_TOKEN", "other")
-    assert alike.differences(mine, alike.facts())
+    assert fingerprint.differences(mine, fingerprint.facts())
 
 
 @pytest.mark.parametrize("words", [["--actors", "0"], ["--idle", "0"], ["--idle", "nan"]])

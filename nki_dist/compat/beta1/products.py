@@ -120,10 +120,10 @@ def _maker(recorded: Recorded, view: Access, reader: int, opcode: str) -> int | 
     if i.opcode != opcode or view.dynamic is not None:
         return None
     written: Access = i.args["dst"]
-    alike = in_order(written) == in_order(view) and written.dtype is float32
+    equal = in_order(written) == in_order(view) and written.dtype is float32
     if opcode == "nc_matmul":
-        alike = alike and i.args["accumulate"] is not True and not i.args["is_transpose"]
-    return uses[0] if alike and written.dynamic is None else None
+        equal = equal and i.args["accumulate"] is not True and not i.args["is_transpose"]
+    return uses[0] if equal and written.dynamic is None else None
 
 
 def _allowed(found: Sum, followed: dict[Any, Contents], starts: bool) -> bool:

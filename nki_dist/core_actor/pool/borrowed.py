@@ -15,7 +15,7 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor import authentication
-from nki_dist.core_actor.alike import differences, facts
+from nki_dist.core_actor.fingerprint import differences, facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import on_loopback

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.core_actor.alike import differences, facts
+from nki_dist.core_actor.fingerprint import differences, facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.processes import Process
 from nki_dist.errors import LaunchError

@@ -23,7 +23,7 @@ import ray.exceptions
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.actor import NeuronCore
-from nki_dist.core_actor.alike import facts
+from nki_dist.core_actor.fingerprint import facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import in_private, on_loopback

@@ -104,7 +104,7 @@ class Met:
         keeps: elements of some destination stay as they were.
         depends: results depend on data of other cores.
         state: hidden state that was touched, by kind.
-        alike: parameters that need one type.
+        one_type: parameters that need one type.
     """
 
     meeting: Meeting
@@ -113,7 +113,7 @@ class Met:
     keeps: bool
     depends: bool
     state: set[str]
-    alike: set[str]
+    one_type: set[str]
 
 
 @cache
@@ -142,7 +142,7 @@ def _met(meeting: Meeting) -> Met:
     got = box.run({0: other})
     others = zip(chain(*want[1:]), chain(*got[1:]), strict=True)
     depends = any((w != g).any() for w, g in others)
-    return Met(meeting, machines, box.met, _keeps(box), depends, state, _alike(first))
+    return Met(meeting, machines, box.met, _keeps(box), depends, state, _of_one_type(first))
 
 
 @cache
@@ -192,7 +192,7 @@ def _keeps(box: Mailbox) -> bool:
     )
 
 
-def _alike(machine: Machine) -> set[str]:
+def _of_one_type(machine: Machine) -> set[str]:
     """Operands that can't be of another type than the rest."""
     names = {n for n, a in operands(machine.i.args) if a.dtype is float32}
     found = set()

@@ -64,8 +64,8 @@ def complaints(spec: Spec, seen: list[Met]) -> Iterator[str]:
         yield f"data comes from other cores: {brings}; declared: {bits}"
     for one in seen:
         data = {n for n, _ in one.machines[0].with_mode("r")} - {"metadata_tensor"}
-        if brings and not data <= one.alike:
-            yield f"{data} of which only {one.alike} need one type"
+        if brings and not data <= one.one_type:
+            yield f"{data} of which only {one.one_type} need one type"
         for machine in one.machines:
             if {kind for kind, _ in effects.states(machine.i)} != one.state:
                 yield f"touches {one.state}; declared: {effects.states(machine.i)}"

@@ -1,4 +1,4 @@
-"""What processes must have in common for results to be the same bits.
+"""Fingerprint of a process: what all must have in common for results to be the same bits.
 
 Of all processes of a world, on whichever node, that are versions, and the package's own files. A
 kept Ray must also have been started by the same files, settings that choose other code in NumPy and

@@ -50,12 +50,12 @@ def test_groups_that_sit_alike_have_one_answer(platform: str) -> None:
         for nbytes in (512, 1 << 19, 1 << 27):
             for op in OPS:
                 asked = question(world, op, nbytes, group)
-                alike = asked.moved()
-                moved += alike != asked
-                assert alike.moved() == alike
-                assert (alike.nodes, alike.chips) == (asked.nodes, asked.chips)
-                assert str(choose(alike)) == str(choose(asked))
-                prices = [price_ns(q, choose(q), world, 2, 1) for q in (asked, alike)]
+                equal = asked.moved()
+                moved += equal != asked
+                assert equal.moved() == equal
+                assert (equal.nodes, equal.chips) == (asked.nodes, asked.chips)
+                assert str(choose(equal)) == str(choose(asked))
+                prices = [price_ns(q, choose(q), world, 2, 1) for q in (asked, equal)]
                 assert prices[0] == prices[1]
             asked = question(world, "all_to_all", nbytes, group)
             assert all_to_all_ns(asked, world) == all_to_all_ns(asked.moved(), world)
