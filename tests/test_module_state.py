@@ -57,7 +57,7 @@ PROCESS_WIDE = {
     "nki_dist.runtime.ray_thread.ray_thread": "a process is in one Ray at a time",
     "nki_dist.core_actor.ray_use.ray_use": "who has to be out before that Ray is left",
     "nki_dist.core_actor.fingerprint.versions": "what a process has loaded, which stays so",
-    "nki_dist.core_actor.own_ray.own_ray": "the Ray that this process has to end",
+    "nki_dist.core_actor.local_ray.local_ray": "the Ray that this process has to end",
     "nki_dist.core_actor.metrics.exported": "Ray is given a metric once for each process",
     "nki_dist.report.chakra_schema.schema": "the messages of a file format, which never change",
     "nki_dist.core_actor.slow_start.slow_starts": "what Ray prints in this process",

@@ -21,7 +21,7 @@ import ray
 
 from nki_dist.core_actor import authentication
 from nki_dist.core_actor.lean import without_helpers
-from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.pool.borrowed import join
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
 from nki_dist.core_actor.prompt_start import without_waits
@@ -108,7 +108,7 @@ def _start_or_join(address: str | None) -> None:
         _require_shared_memory()
     own = address == "local"
     if own:
-        own_ray()  # whose end a program that ends meanwhile waits for
+        local_ray()  # whose end a program that ends meanwhile waits for
     try:
         doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
         changes = (without_helpers(), on_loopback(), without_waits()) if own else ()
@@ -119,7 +119,7 @@ def _start_or_join(address: str | None) -> None:
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
     if own:
-        own_ray().started()
+        local_ray().started()
 
 
 def _not_up(address: str, error: Exception) -> LaunchError:

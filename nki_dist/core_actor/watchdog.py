@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import ray
 
-from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.errors import CoreLostError
 
 EVERY: Final = 0.5  # seconds between looks
@@ -176,7 +176,7 @@ class Watchdog:
         """
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
-        servers, own = {HEAD: (host.strip("[]"), int(port))}, own_ray()
+        servers, own = {HEAD: (host.strip("[]"), int(port))}, local_ray()
         known = {"stopped": own.stopped, "ended": own.ended}
         cls("", servers, **known).settle()  # before the head is asked for the nodes
         node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())

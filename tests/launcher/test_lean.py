@@ -69,7 +69,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
 def test_only_a_ray_that_is_started_here(monkeypatch, address):
     own, seen, ours = methods(), [], []
     owner = SimpleNamespace(started=lambda: ours.append(address))
-    monkeypatch.setattr(ray_session, "own_ray", lambda: owner)
+    monkeypatch.setattr(ray_session, "local_ray", lambda: owner)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **_: seen.append(methods()))
     monkeypatch.setattr(Watchdog, "here", lambda: None)

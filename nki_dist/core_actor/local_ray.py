@@ -37,14 +37,14 @@ IDLE: Final = "ray::IDLE"  # title of a process without a task or actor
 EXPORTED: Final = "fun"  # where Ray keeps the functions and classes that it was given to run
 
 
-class OwnRay:
+class LocalRay:
     """The one of this process, if it has one."""
 
     def __init__(self) -> None:
         self._home = os.getpid()
         self._session = ""
         self._servers: list[Process] = []
-        self._known: set[Process] = set()
+        self._processes: set[Process] = set()
 
     def started(self) -> None:
         """The session that this process is in was started by it, just now."""
@@ -67,10 +67,10 @@ class OwnRay:
         children = by_parent()
         mine = children.get(self._home, [])
         self._servers = self._servers or [p for p in mine if self._session in p.command()]
-        found = [p for p in self._known.union(self._servers) if p.there()]
+        found = [p for p in self._processes.union(self._servers) if p.there()]
         for process in found:  # which grows
             found += children.get(process.pid, [])
-        self._known = set(found)
+        self._processes = set(found)
 
     def stopped(self) -> bool:
         """Whether one of its servers is known to be stopped, as by SIGSTOP."""
@@ -87,7 +87,7 @@ class OwnRay:
         Ray gives them to worlds that start, and waits for them as long as they are stopped.
         """
         self.note()
-        for process in self._known:
+        for process in self._processes:
             if process.stopped() and process.command().startswith(IDLE):
                 process.kill()
 
@@ -112,10 +112,10 @@ class OwnRay:
             self._kill()
 
     def _kill(self) -> None:
-        for process in self._known:
+        for process in self._processes:
             process.kill()
         late = time.monotonic() + KILLED
-        while any(p.there() for p in self._known) and time.monotonic() < late:
+        while any(p.there() for p in self._processes) and time.monotonic() < late:
             time.sleep(0.001)
 
 
@@ -136,8 +136,8 @@ def _given_more() -> bool:
 
 
 @once
-def own_ray() -> OwnRay:
+def local_ray() -> LocalRay:
     """That of this process; ends before Ray ends by itself, which is registered earlier."""
-    made = OwnRay()
+    made = LocalRay()
     atexit.register(made.end_program)
     return made
