@@ -211,9 +211,9 @@ class _Rules:
             busy = self._once(self._between_two, question, channels, len(kind))
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
-        own = [n for n in self._numbers([rank], kind) if n != me]
+        same_rank = [n for n in self._numbers([rank], kind) if n != me]
         # A rank's cores start together and are over together.
-        made = Exchange(i.opcode, (*own, *out), (*own, *come), busy, busy)
+        made = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
         known.made[me] = made
         return made
 

@@ -28,7 +28,7 @@ class Doorbell:
     def __init__(self, folder: Folder, name: str, patience: float) -> None:
         self.folder, self.name = folder, name
         self._socket = folder.bound(name)
-        self._own = folder.connected(name)
+        self._to_itself = folder.connected(name)
         whole = int(patience)
         span = struct.pack("@ll", whole, int((patience - whole) * 1e6))
         # A receive time-out in the socket, not Python's: that one costs a poll before each receive.
@@ -49,14 +49,14 @@ class Doorbell:
     def ring(self) -> None:
         """Wake its owner, from another thread of the process."""
         try:
-            self._own.send(_TOKEN, socket.MSG_DONTWAIT)
+            self._to_itself.send(_TOKEN, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionRefusedError):
             return  # it has tokens enough, or is being closed
 
     def close(self) -> None:
         self.folder.remove(self.name)
         self._socket.close()
-        self._own.close()
+        self._to_itself.close()
 
 
 class Ringer:

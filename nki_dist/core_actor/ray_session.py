@@ -106,19 +106,19 @@ def _start_or_join(address: str | None) -> None:
         options |= {"log_to_driver": False, "logging_level": logging.ERROR}
         _require_disk()
         _require_shared_memory()
-    own = address == "local"
-    if own:
+    local = address == "local"
+    if local:
         local_ray()  # whose end a program that ends meanwhile waits for
     try:
-        doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
-        changes = (without_helpers(), on_loopback(), without_waits()) if own else ()
-        with ticking(doing), _ray_settings(own), ExitStack() as stack, _sigterm_seen_to():
+        doing = "starting Ray" if local else f"joining the Ray cluster at {address}"
+        changes = (without_helpers(), on_loopback(), without_waits()) if local else ()
+        with ticking(doing), _ray_settings(local), ExitStack() as stack, _sigterm_seen_to():
             for change in changes:
                 stack.enter_context(change)
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
-    if own:
+    if local:
         local_ray().started()
 
 
@@ -205,7 +205,7 @@ def _not_of_sigterm(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _ray_settings(own: bool = False) -> Iterator[None]:
+def _ray_settings(local: bool = False) -> Iterator[None]:
     """Sets what Ray reads when it starts, unless the program has.
 
     How long its processes live without a head; and that stacks are freed when we let go of them,
@@ -216,7 +216,7 @@ def _ray_settings(own: bool = False) -> Iterator[None]:
             Ray is gone doesn't try for 15 s to hand them in when it ends.
     """
     wanted = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
-    if own:
+    if local:
         wanted |= dict.fromkeys(STATISTICS_VARIABLES, "0")
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)

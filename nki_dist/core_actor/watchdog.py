@@ -176,8 +176,8 @@ class Watchdog:
         """
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
-        servers, own = {HEAD: (host.strip("[]"), int(port))}, local_ray()
-        known = {"stopped": own.stopped, "ended": own.ended}
+        servers, session = {HEAD: (host.strip("[]"), int(port))}, local_ray()
+        known = {"stopped": session.stopped, "ended": session.ended}
         cls("", servers, **known).settle()  # before the head is asked for the nodes
         node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
         servers[RAYLET] = (node["NodeManagerAddress"], node["NodeManagerPort"])

@@ -41,8 +41,8 @@ Bytes = npt.NDArray[np.uint8]
 Ref: TypeAlias = "ray.ObjectRef[Any]"
 
 _GRANULE: Final = 1 << 20
-_OWN: Final = ("127.0.0.1", "::1")  # addresses of a Ray that is for one machine alone
-_OWN_STORE: Final = (
+_LOOPBACK: Final = ("127.0.0.1", "::1")  # addresses of a Ray that is for one machine alone
+_LOCAL_STORE: Final = (
     "give Ray a larger object store: ray.init(object_store_memory=BYTES) before the first launch, "
     "or set NKI_DIST_OBJECT_STORE_BYTES"
 )
@@ -292,17 +292,17 @@ def _store_bytes(node: Mapping[str, Any]) -> int:
     return int(node["Resources"].get("object_store_memory", 0))
 
 
-def _is_own(node: Mapping[str, Any]) -> bool:
+def _is_local(node: Mapping[str, Any]) -> bool:
     """Whether it is of a Ray that a world started, which listens on the loopback only."""
-    return node.get("NodeManagerAddress") in _OWN
+    return node.get("NodeManagerAddress") in _LOOPBACK
 
 
 def _whose(node: Mapping[str, Any]) -> str:
-    return "this node's" if _is_own(node) else f"{titled(node)}'s"
+    return "this node's" if _is_local(node) else f"{titled(node)}'s"
 
 
 def _how_to_raise(node: Mapping[str, Any]) -> str:
-    return _OWN_STORE if _is_own(node) else _CLUSTER_STORE
+    return _LOCAL_STORE if _is_local(node) else _CLUSTER_STORE
 
 
 def _node() -> dict[str, Any]:

@@ -100,9 +100,9 @@ class Columns:
         if key in self._tensors:
             return self._tensors[key]
         rows = s.shape[0] if s.region.on_chip else s.nbytes // s.dtype.itemsize // s.shape[-1]
-        own = slot.core if s.role == "local" else -1
+        core = slot.core if s.role == "local" else -1
         at = s.address if s.region.on_chip else None
-        told = [s.title, s.region.value, list(s.shape), str(s.dtype), own, rows, s.dtype.itemsize]
+        told = [s.title, s.region.value, list(s.shape), str(s.dtype), core, rows, s.dtype.itemsize]
         self._told.append([*told, list(at) if at else None, s.partition_bytes])
         self._storages.append(s)
         return self._tensors.setdefault(key, len(self._tensors))

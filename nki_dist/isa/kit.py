@@ -87,7 +87,7 @@ class Kit:
         self.slot, self.state, self.wires = core
         self.arch = arch
         self._workspace = workspace or Workspace()
-        self._own: dict[tuple[int, int], np.ndarray] = {}
+        self._per_instruction: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
         self._slot = 0
         # One entry for two bytes of a PSUM storage: which elements the next matmul adds to.
@@ -108,7 +108,7 @@ class Kit:
         """
         self._slot = 0
         self.named = False
-        self._scratch = self._own if waits else self._workspace.arrays
+        self._scratch = self._per_instruction if waits else self._workspace.arrays
 
     @property
     def casts(self) -> Scratch:

@@ -169,8 +169,8 @@ class _Memories:
         if s.role == "local":
             return _filled(program, s, zeros)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
-        own = source is None or s.index in self._written
-        key = (s.role, s.index, slot.rank if own else id(source))
+        per_rank = source is None or s.index in self._written
+        key = (s.role, s.index, slot.rank if per_rank else id(source))
         if key not in self._shared:
             if source is None:
                 self._shared[key] = _filled(program, s, zeros)

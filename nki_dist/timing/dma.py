@@ -297,9 +297,9 @@ class DmaEngines:
         blocker = user[last] if free[last] > asked else -1
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
         late = stack.run(self, t.hbm_read + t.hbm_written, min(starts), end) - end
-        for (e, ns), own in zip(parts, ends, strict=True):
-            self._taken[e] += own + late - max(free[e], at)
-            self.before[e], free[e] = free[e], own + late
+        for (e, ns), until in zip(parts, ends, strict=True):
+            self._taken[e] += until + late - max(free[e], at)
+            self.before[e], free[e] = free[e], until + late
             self._busy[e] += ns
             user[e] = who
             self._turn_ns[e] = t.packet_ns

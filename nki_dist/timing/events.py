@@ -352,17 +352,17 @@ class Events:
         timeline, fixed = core.timeline, core.by_position[at]
         done, end = timeline.done[at], timeline.end[at]
         if fixed.transfer is not None:
-            hop, own = self.dma_to_use, -1  # its result is never there for its own queue
+            hop, queued = self.dma_to_use, -1  # its result is never there for its own queue
         else:
-            hop, own = self.arch.semaphore_ns, timeline.queue[at]
+            hop, queued = self.arch.semaphore_ns, timeline.queue[at]
         by = (core.number, at)
         after = core.data_after[at]
         if after:
             near = end if fixed.chains else done
-            self._tell(core, after, own, (near, DATA), (done + hop, DATA), by)
+            self._tell(core, after, queued, (near, DATA), (done + hop, DATA), by)
         after = core.reuse_after[at]
         if after:  # its own queue would wait for it anyway
-            self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
+            self._tell(core, after, queued, (end, QUEUE), (end + hop, REUSE), by)
         if core.rooms.stays:
             for number in core.rooms.over(at, end, done):
                 stay = core.rooms.stays[number]
@@ -371,13 +371,13 @@ class Events:
                 heappush(self.heap, (when, _OVER, number, core.number))
 
     def _tell(
-        self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place
+        self, core: CoreReplay, after: Sequence[int], queued: int, near: When, far: When, by: Place
     ) -> None:
         """`_arrive` for all that follow `by`: when and why on its own queue, and on others."""
         timeline, ready, waits = core.timeline, core.ready, core.waits
         queue = timeline.queue
         for later in after:
-            time, reason = near if queue[later] == own else far
+            time, reason = near if queue[later] == queued else far
             if time > ready[later]:
                 ready[later] = time
                 timeline.reason[later] = reason

@@ -64,7 +64,7 @@ def evacuate(
     lives = [s for s in recorded.uses if s.region is psum and s.role == "local"]
     if any(s.placed for s in lives):
         return None  # the kernel manages PSUM itself
-    movable = {s for s in lives if s in blocks and recorded.own(s) and _plain(recorded, s)}
+    movable = {s for s in lives if s in blocks and recorded.is_local(s) and _plain(recorded, s)}
     space = spaces(arch)[psum]
     room = space.capacity * space.quadrants
     sizes = {s: space.size(s) * space.rows(s) for s in lives}

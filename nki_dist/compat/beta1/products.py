@@ -81,7 +81,7 @@ def _destination(recorded: Recorded, at: int) -> Access | None:
         return None
     dst: Access = i.args["dst"]
     fits = dst.region is psum and dst.dtype is float32 and dst.dynamic is None
-    if not fits or not recorded.own(dst.storage):
+    if not fits or not recorded.is_local(dst.storage):
         return None
     return dst if i.opcode == "tensor_copy" or i.args["op"] == "add" else None
 
@@ -113,7 +113,7 @@ def _sum(recorded: Recorded, at: int) -> Sum | None:
 def _maker(recorded: Recorded, view: Access, reader: int, opcode: str) -> int | None:
     """Where the instruction is that made a view, if it did nothing else and has one reader."""
     uses = recorded.uses[view.storage]
-    if len(uses) != 2 or uses[1] != reader or not recorded.own(view.storage):
+    if len(uses) != 2 or uses[1] != reader or not recorded.is_local(view.storage):
         return None
     i = recorded.items[uses[0]]
     assert i is not None

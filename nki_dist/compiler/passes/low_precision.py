@@ -64,7 +64,7 @@ def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
     )
 
 
-def own_float_storages(programs: Sequence[Program]) -> frozenset[Key]:
+def widened_storages(programs: Sequence[Program]) -> frozenset[Key]:
     """Keys of the float storages of a launch whose bits mean nothing else than their value, and
     which bits don't move to or from others: they could all hold a wider type. Copies convert."""
     refused = _grouped(programs, FLOATS, copies=False).refused()

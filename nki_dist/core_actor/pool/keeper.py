@@ -113,7 +113,7 @@ class Keeper:
             return
         connection.settimeout(place.ANSWER_SECONDS)
         line = place.Line(connection)
-        if not line.own:
+        if not line.same_user:
             line.close()
             return
         self._loans[connection] = _Loan(line, Process.of(line.pid))

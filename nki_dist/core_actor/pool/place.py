@@ -149,7 +149,7 @@ class Line:
         self.socket = connection
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid, user, _ = _CREDENTIALS.unpack(raw)
-        self.own = user == os.getuid()
+        self.same_user = user == os.getuid()
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """The answer to a request.
@@ -157,7 +157,7 @@ class Line:
         Raises:
             Silent: none comes in time, or what comes isn't one.
         """
-        if not self.own:
+        if not self.same_user:
             raise Silent("it belongs to another user")
         try:
             self.send(request)

@@ -112,8 +112,8 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
         copy = tracer.allocate(metadata.shape, metadata.dtype, metadata.buffer, named, None)
     except NkiError as error:
         raise error.at(instruction=f"ncc.{what}") from None
-    own = spec is all_gather_v  # the first column is all that is read
-    first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
+    one_column = spec is all_gather_v  # the first column is all that is read
+    first = dma_copy(_rows(copy, 0, 2, one_column), _rows(metadata, 0, 2, one_column), name=label)
     if arguments["has_rdispls"]:
         first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
     made = Prepared(first.instruction, first.depth)
