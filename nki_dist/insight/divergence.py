@@ -1,4 +1,4 @@
-"""Where two records part."""
+"""Where two records diverge: the first instruction that wrote other bits in one than in the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Instruction
 
 
-def parting(mine: Launched, theirs: Launched) -> Difference | None:
+def first_divergence(mine: Launched, theirs: Launched) -> Difference | None:
     """The first instruction, in the order of `mine`, at which the two differ; None if none does.
 
     Raises:
@@ -28,13 +28,13 @@ def parting(mine: Launched, theirs: Launched) -> Difference | None:
             got=sizes[1],
             allowed=sizes[0],
         )
-    two = _Words(theirs, _Words(mine).of)
-    one = _Words(mine, two.of)
-    cores = one.parted.keys() | two.parted.keys()
+    two = _Digests(theirs, _Digests(mine).of)
+    one = _Digests(mine, two.of)
+    cores = one.divergent.keys() | two.divergent.keys()
     if not cores:
         return None
     core = min(cores, key=lambda c: (one.ends[c], c))
-    slot, a, b = mine.slots[core], one.parted.get(core), two.parted.get(core)
+    slot, a, b = mine.slots[core], one.divergent.get(core), two.divergent.get(core)
     if a is None:
         end, who = "the end", (slot.lnc_core, slot.rank)
         return Difference(None, *who, end, "", one.ends[core] + 1, None, end, _title(b), 0)
@@ -51,7 +51,7 @@ def parting(mine: Launched, theirs: Launched) -> Difference | None:
     return Difference(*at, "", a.number, None, at[3], _title(b), 0)
 
 
-class _Parted(NamedTuple):
+class _Divergent(NamedTuple):
     """An instruction that wrote something else than another launch's, and the bits."""
 
     number: int
@@ -59,43 +59,43 @@ class _Parted(NamedTuple):
     written: list[tuple[Region, np.ndarray]]
 
 
-def _title(parted: _Parted | None) -> str:
-    return "its end" if parted is None else title(parted.instruction)
+def _title(divergent: _Divergent | None) -> str:
+    return "its end" if divergent is None else title(divergent.instruction)
 
 
-class _Words(Watch):
-    """A short word for everything each core wrote.
+class _Digests(Watch):
+    """A digest of everything each core wrote.
 
     Args:
-        others: the words of another launch.
+        others: the digests of another launch.
 
     Attributes:
         of: by core of the world, in its order.
-        parted: by core, the first instruction with another word than the others have.
+        divergent: by core, the first instruction with another digest than the others have.
         ends: by core, the number of that one's end, or of the last one's.
     """
 
     def __init__(self, launched: Launched, others: dict[int, list[bytes]] | None = None) -> None:
         self._others = others
         self.of: dict[int, list[bytes]] = {s.core: [] for s in launched.slots}
-        self.parted: dict[int, _Parted] = {}
+        self.divergent: dict[int, _Divergent] = {}
         self.ends = dict.fromkeys(self.of, -1)
         replay(launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         core = place.slot.core
-        words = self.of[core]
+        digests = self.of[core]
 
         def told(number: int, regions: list[Region]) -> None:
             written = [(r, r.get(place.kit)) for r in regions]
-            word = blake2b(i.opcode.encode(), digest_size=8)
+            hasher = blake2b(i.opcode.encode(), digest_size=8)
             for r, bits in written:
-                word.update(f"{r.shape} {r.dtype}".encode())
-                word.update(bits.tobytes())
-            words.append(word.digest())
-            if core not in self.parted:
-                self.ends[core], at = self.now, len(words) - 1
-                if self._others is not None and self._others[core][at : at + 1] != words[at:]:
-                    self.parted[core] = _Parted(number, i, written)
+                hasher.update(f"{r.shape} {r.dtype}".encode())
+                hasher.update(bits.tobytes())
+            digests.append(hasher.digest())
+            if core not in self.divergent:
+                self.ends[core], at = self.now, len(digests) - 1
+                if self._others is not None and self._others[core][at : at + 1] != digests[at:]:
+                    self.divergent[core] = _Divergent(number, i, written)
 
         return after_writes(place, INSTRUCTIONS[i.opcode].writes(i), told)
