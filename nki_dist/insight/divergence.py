@@ -1,4 +1,5 @@
-"""Where two records diverge: the first instruction that wrote other bits in one than in the other."""
+"""Where two records diverge: the first instruction that wrote other bits in one than in the
+other."""
 
 from __future__ import annotations
 

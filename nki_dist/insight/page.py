@@ -174,7 +174,7 @@ def chain(
         )
     equal = list(groups.values())[:_CHAIN]
     rows = [
-        one + f"<li>{text.folded(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
+        one + f"<li>{text.details(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
         for one, *more in equal
     ]
     note = text.rest(len(steps) - sum(map(len, equal)), " steps")

@@ -18,11 +18,11 @@ order, so an arrival or the end of a meeting was different. That is the latest o
 
 What may differ between members, and why nobody sees it: the numbers of cores, which only decide
 between events of different units at the same time, and those share nothing; and which of those who
-start a meeting last, at the same time, comes first, which `folded` works out for real numbers.
-Where this isn't certain, there are no classes and all cores are replayed: cores of one number in
-different ranks that execute other exchanges or in another order, groups so entangled that a core
-would meet one class of groups under two names, messages that couldn't be counted by class, or room
-on chip that is only found when everybody waits.
+start a meeting last, at the same time, comes first, which `by_representatives` works out for real
+numbers. Where this isn't certain, there are no classes and all cores are replayed: cores of one
+number in different ranks that execute other exchanges or in another order, groups so entangled that
+a core would meet one class of groups under two names, messages that couldn't be counted by class,
+or room on chip that is only found when everybody waits.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def find_classes(
     colours = splitting.colours()
     if colours is None:
         return None
-    return _folded(units, colours, splitting, synchronising, seats, exchanges)
+    return _as_classes(units, colours, splitting, synchronising, seats, exchanges)
 
 
 def _units(seats: Sequence[Seat]) -> list[list[int]] | None:
@@ -259,7 +259,7 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def _folded(
+def _as_classes(
     units: Sequence[Sequence[int]],
     colours: Sequence[int],
     splitting: _Splitting,

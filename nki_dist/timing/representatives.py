@@ -1,4 +1,4 @@
-"""A launch of which one core of each class was replayed, seen as if all had been.
+"""Timeline of a launch of which one core of each class, its representative, was replayed for all.
 
 See `classes` for why that is the same. Times are those of the first member of a class. What a
 timeline says of other cores (who held an instruction up, what was delivered) has the numbers of
@@ -20,7 +20,7 @@ from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 
-def folded(launch: Any) -> FoldedTimeline | None:
+def by_representatives(launch: Any) -> RepresentedTimeline | None:
     """The timeline of a launch (`replay.Launch`), or None if all its cores must be replayed."""
     found = find_classes(launch.parts, launch.seats, launch.arch, launch.exchanges)
     if found is None:
@@ -40,10 +40,10 @@ def folded(launch: Any) -> FoldedTimeline | None:
         timeline = events.run()
     except LaunchError:  # messages that are never sent: the replay of all names cores
         return None
-    return FoldedTimeline(launch, found, timeline, events)
+    return RepresentedTimeline(launch, found, timeline, events)
 
 
-class FoldedTimeline(Timeline):
+class RepresentedTimeline(Timeline):
     """See the module's docstring."""
 
     def __init__(self, launch: Any, found: Classes, timeline: Timeline, events: Events) -> None:
