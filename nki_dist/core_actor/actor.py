@@ -52,7 +52,7 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message
 from nki_dist.runtime.scheduler import Scheduler
 
-MEETING: Final = "between launches"  # channel of processes that meet there
+BETWEEN: Final = "between launches"  # channel of processes that meet there
 CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
 
 
@@ -366,7 +366,7 @@ class NeuronCore:
             first.setdefault(process, core)
         me = first.pop(net.me)
         for core in first.values():
-            links.send(Message(me, core, MEETING, 0, None, {"op": MEETING}, None))
+            links.send(Message(me, core, BETWEEN, 0, None, {"op": BETWEEN}, None))
         missing, others = set(first.values()), []
 
         def parked() -> None:
@@ -376,7 +376,7 @@ class NeuronCore:
             for message in links.wait(parked):
                 if message is None:
                     raise Cancelled
-                if message.channel == MEETING:
+                if message.channel == BETWEEN:
                     missing.discard(message.source)
                 else:
                     others.append(message)

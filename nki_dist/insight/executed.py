@@ -127,10 +127,10 @@ class Executions(Printed, list[Executed]):
             chosen, room = set[int](), _KEPT
             for n in range(number, len(log.instructions)):
                 if room > 0 and log.instructions[n] is not None and n not in chosen:
-                    chosen.update(log.meeting(n))
+                    chosen.update(log.rendezvous(n))
                     room -= sum(a.nbytes for _, a in operands(log.at(n).args))
             self._found = Capture(log, chosen).found
-        members = log.meeting(number)
+        members = log.rendezvous(number)
         probe = Probe([self._found[n] for n in members])
         probe.run()
         reads, writes = parameters(log.at(number))

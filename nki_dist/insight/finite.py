@@ -116,11 +116,13 @@ def first_non_finite(log: Log) -> NonFinite | None:
         argument = argument or scan.argument
         if not scan.doubtful:
             return argument
-        members = {m for n in scan.doubtful for m in log.meeting(n)}
+        members = {m for n in scan.doubtful for m in log.rendezvous(n)}
         found = Capture(log, members).found
         for number in scan.doubtful:
-            meeting = log.meeting(number)
-            made = _made(log, Probe([found[n] for n in meeting]), number, meeting.index(number))
+            rendezvous = log.rendezvous(number)
+            made = _made(
+                log, Probe([found[n] for n in rendezvous]), number, rendezvous.index(number)
+            )
             if made is not None:
                 return made
         start = scan.doubtful[-1]

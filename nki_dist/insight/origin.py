@@ -65,7 +65,8 @@ class Walk:
         self._trusted = trusted or {}
         self._found: dict[int, Found] = {}
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
-        # By the last number of an instruction or meeting: what is wanted of it, and who reads it.
+        # By the last number of an instruction or rendezvous: what is wanted of it, and who reads
+        # it.
         self._wanted: dict[int, dict[Key, list[np.ndarray]]] = {}
         self._readers: dict[int, list[Step]] = {}
         self._heap: list[int] = []
@@ -116,7 +117,7 @@ class Walk:
         if any(key[0] == "register" for key in bytes_of):
             self._register(number, readers)
             return
-        members = log.meeting(number)
+        members = log.rendezvous(number)
         self._fetch(end, members)
         probe = Probe([self._found[n] for n in members])
         targets = self._targets(probe, members.index(number), bytes_of)
@@ -269,7 +270,7 @@ class Walk:
                 break
             if log.instructions[n] is None or n in chosen or not self._known(n)[1] & keys:
                 continue
-            for member in log.meeting(n):
+            for member in log.rendezvous(n):
                 keys.update(self._known(member)[0])
                 room -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
                 chosen.add(member)

@@ -21,7 +21,7 @@ its algorithm ends: a contradiction. Nothing is sent that nobody takes, for the 
 What members of a class may differ in: their numbers, and how many messages their place in a group
 makes them send, which is counted for each (`collectives.alone`).
 
-Where classes differ in what they exchange, or one comes to no good end, `dry_meetings` tells how
+Where classes differ in what they exchange, or one comes to no good end, `dry_rendezvous` tells how
 far each rank comes. A class is then run again, up to there: so its cores stand where those of all
 its members would. Where that isn't known, and where values travel, all ranks are run.
 """
@@ -46,7 +46,7 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, instructions
 from nki_dist.program.walk import operands
 from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values
-from nki_dist.runtime.dry_meetings import Log, Meetings, Reached
+from nki_dist.runtime.dry_rendezvous import Log, Reached, Rendezvous
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.progress import sampled
@@ -194,7 +194,7 @@ class _Ranks:
             by_rank.append(ran)
             self.finished += self.lnc
         if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
-            reached = Meetings(self.alone, self.exchanges).reached([r.begun for r in by_rank])
+            reached = Rendezvous(self.alone, self.exchanges).reached([r.begun for r in by_rank])
             if reached is None:
                 return None
             self._raise(by_rank, reached)

@@ -97,15 +97,15 @@ class RepresentedTimeline(Timeline):
         launch, which = self.launch, self._classes.which
         mine = which[number]
         for at, i in enumerate(core.graph.executed):
-            meeting = self._met.get((mine, at))
-            if meeting is None and at not in core.held:
+            rendezvous = self._met.get((mine, at))
+            if rendezvous is None and at not in core.held:
                 continue
             e = launch.exchanges[i.opcode](i, number, launch.seats, launch.arch)
-            if meeting is None:  # messages: the first of those that came last
+            if rendezvous is None:  # messages: the first of those that came last
                 of_class, theirs = core.held[at]
                 core.held[at] = next(n for n in e.receives if which[n] == of_class), theirs
                 continue
-            where = dict(meeting.who)
+            where = dict(rendezvous.who)
             last = self._last(e.meets, where)
             if last == number:
                 core.held.pop(at, None)
@@ -115,7 +115,7 @@ class RepresentedTimeline(Timeline):
                 core.busy_end[at] = core.start[at] + e.busy_ns
 
     def _last(self, cores: Sequence[int], where: Mapping[int, int]) -> int:
-        """Who of a meeting started last; the first of them.
+        """Who of a rendezvous started last; the first of them.
 
         Args:
             where: by class, the position of the instruction that meets.

@@ -206,7 +206,7 @@ _ADDRESSED: Final = timing(kernels.addressed)
 _MATMULS: Final = timing(kernels.multiplying)
 _PORTS: Final = timing(kernels.ports)
 _LOADING: Final = timing(kernels.loading, alone=2, shape=(128, 8192))
-_MEETING: Final = timing(kernels.meeting, cores=2)
+_RENDEZVOUS: Final = timing(kernels.rendezvous, cores=2)
 
 _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _BUSY: """engine_clock_ghz.vector engine_clock_ghz.scalar engine_clock_ghz.gpsimd
@@ -233,7 +233,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     timing(kernels.selected): "range_select_passes",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",
     _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps hbm_efficiency cores_per_stack",
-    _MEETING: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
+    _RENDEZVOUS: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
     **{
         timing(kernels.product_of(getattr(nl, dtype))): f"peak_tflops.{key}"
         for key, dtype in (
@@ -292,7 +292,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "tensor_ramp_fraction": {"tensor_ramp_ns": 3000.0},
     "tensor_ramp_ns": {"tensor_ramp_fraction": 0.5},
     "moving_free_max.bfloat16": {"generation": 4},
-    **{figure: {"generation": 4} for figure in _TIMED[_MEETING].split()},
+    **{figure: {"generation": 4} for figure in _TIMED[_RENDEZVOUS].split()},
 }
 
 

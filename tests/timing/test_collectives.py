@@ -1,4 +1,4 @@
-"""Collectives in simulated time: prices by hand, documented crossovers, meetings in a replay."""
+"""Collectives in simulated time: prices by hand, documented crossovers, rendezvous in a replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.timing.exchange import EXCHANGES
-from nki_dist.timing.meeting import Meetings
+from nki_dist.timing.rendezvous import OpenRendezvous
 from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
 
@@ -361,12 +361,12 @@ def test_the_forced_algorithm_is_the_one_that_is_priced(monkeypatch: pytest.Monk
 
 
 def test_who_never_comes_is_named() -> None:
-    meetings = Meetings()
-    assert meetings.come("all_reduce", (0, 1), 0, 7, 10.0, 5.0) is None
-    both = meetings.come("all_reduce", (0, 1), 1, 3, 30.0, 5.0)
+    rendezvous = OpenRendezvous()
+    assert rendezvous.come("all_reduce", (0, 1), 0, 7, 10.0, 5.0) is None
+    both = rendezvous.come("all_reduce", (0, 1), 1, 3, 30.0, 5.0)
     assert both is not None
     assert (both.last, both.over, both.who) == ((1, 3), 35.0, [(0, 7), (1, 3)])
-    assert meetings.describe([]) == []
+    assert rendezvous.describe([]) == []
 
 
 # ---- the page -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Cores that wait for each other in simulated time: whoever comes last decides for all.
 
-Invariant: the n-th meeting of one core on a channel with certain cores is the n-th of each of them.
-That they did the same thing there was checked when it ran.
+Invariant: the n-th rendezvous of one core on a channel with certain cores is the n-th of each of
+them. That they did the same thing there was checked when it ran.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from nki_dist.timing.core import CoreReplay
 
 
 @dataclass
-class Meeting:
-    """One meeting.
+class Rendezvous:
+    """One rendezvous.
 
     Attributes:
         who: (core, position), in the order they came.
@@ -29,11 +29,11 @@ class Meeting:
     over: float = 0.0
 
 
-class Meetings:
-    """The meetings of a launch that somebody still waits in."""
+class OpenRendezvous:
+    """The rendezvous of a launch that somebody still waits in."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, tuple[int, ...], int], Meeting] = {}
+        self._open: dict[tuple[str, tuple[int, ...], int], Rendezvous] = {}
         self._turn: dict[tuple[str, tuple[int, ...], int], int] = {}
 
     def come(
@@ -44,28 +44,28 @@ class Meetings:
         position: int,
         start: float,
         latency: float,
-    ) -> Meeting | None:
-        """A core has started; the meeting, if it was the last to come."""
+    ) -> Rendezvous | None:
+        """A core has started; the rendezvous, if it was the last to come."""
         mine = (channel, cores, core)
         number = self._turn.get(mine, 0)
         self._turn[mine] = number + 1
         key = (channel, cores, number)
-        meeting = self._open.setdefault(key, Meeting())
-        meeting.who.append((core, position))
-        if (start, -core) > (meeting.started, -meeting.last[0]):
-            meeting.last, meeting.started = (core, position), start
-        meeting.over = max(meeting.over, start + latency)
-        if len(meeting.who) < len(cores):
+        rendezvous = self._open.setdefault(key, Rendezvous())
+        rendezvous.who.append((core, position))
+        if (start, -core) > (rendezvous.started, -rendezvous.last[0]):
+            rendezvous.last, rendezvous.started = (core, position), start
+        rendezvous.over = max(rendezvous.over, start + latency)
+        if len(rendezvous.who) < len(cores):
             return None
-        meeting.who.sort()
+        rendezvous.who.sort()
         return self._open.pop(key)
 
     def describe(self, replays: Sequence[CoreReplay]) -> list[str]:
         """Who waits in vain, at the end."""
         lines = []
-        for (channel, cores, _), meeting in sorted(self._open.items()):
-            missing = sorted(set(cores) - {core for core, _ in meeting.who})
-            for core, position in sorted(meeting.who):
+        for (channel, cores, _), rendezvous in sorted(self._open.items()):
+            missing = sorted(set(cores) - {core for core, _ in rendezvous.who})
+            for core, position in sorted(rendezvous.who):
                 i = replays[core].graph.executed[position]
                 lines.append(f"core {core} in {i!r} for cores {missing} ({channel})")
         return lines

@@ -50,7 +50,7 @@ class _Item(NamedTuple):
     kind: int
 
 
-class Meetings:
+class Rendezvous:
     """Collectives of a world.
 
     Args:
@@ -131,9 +131,9 @@ class _Walk:
     """
 
     def __init__(
-        self, meetings: Meetings, logs: Sequence[Sequence[Log]], common: Sequence[int]
+        self, rendezvous: Rendezvous, logs: Sequence[Sequence[Log]], common: Sequence[int]
     ) -> None:
-        self._meetings, self._logs = meetings, logs
+        self._rendezvous, self._logs = rendezvous, logs
         self._cores = range(len(common))
         self._done = [Counter(logs[0][c][: common[c]]) for c in self._cores]
         self._at = {(r, c): common[c] for r in range(len(logs)) for c in self._cores}
@@ -150,12 +150,12 @@ class _Walk:
             log = self._logs[rank][core]
             if self._at[lane] == len(log):
                 continue
-            i, kind = self._meetings.item(core, log[self._at[lane]])
-            group = self._meetings.group(i, rank)
+            i, kind = self._rendezvous.item(core, log[self._at[lane]])
+            group = self._rendezvous.group(i, rank)
             # Collectives of the rank and those of its core 0 are counted apart.
-            count = lane, id(group), self._meetings.shared(i)
+            count = lane, id(group), self._rendezvous.shared(i)
             if count not in self._numbers:
-                before = self._meetings.before(self._done[core], rank, i, core)
+                before = self._rendezvous.before(self._done[core], rank, i, core)
                 self._numbers[count] = before
             if OPERATIONS[i.opcode].kind in (Kind.RING, Kind.PAIRS):
                 self._pass_on(lane, count, Letter(kind, self._numbers[count], i, rank))
@@ -187,7 +187,7 @@ class _Walk:
 
     def _pass_on(self, lane: Lane, count: Any, mine: Letter) -> None:
         rank, core = lane
-        target, source = self._meetings.neighbours(mine.i, rank)
+        target, source = self._rendezvous.neighbours(mine.i, rank)
         if target != rank:
             self._letters[target, core].setdefault(rank, deque()).append(mine)
             waiting = self._awaits.pop(((target, core), rank), None)
@@ -216,9 +216,9 @@ class _Walk:
         ]
         for rank, waiting in enumerate(stops):
             for core in waiting:
-                i, _ = self._meetings.item(core, self._logs[rank][core][waiting[core]])
+                i, _ = self._rendezvous.item(core, self._logs[rank][core][waiting[core]])
                 if OPERATIONS[i.opcode].kind not in (Kind.RING, Kind.PAIRS):
-                    self._read((rank, core), self._meetings.group(i, rank))
+                    self._read((rank, core), self._rendezvous.group(i, rank))
         left = any(letters for box in self._letters.values() for letters in box.values())
         return None if left and not any(stops) else Reached(stops, self._met)
 
