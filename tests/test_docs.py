@@ -189,7 +189,7 @@ def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:
     assert f"the median error is {round(float(left_out))} %" in readme
     measured = (ROOT / "docs/collectives_accuracy.md").read_text()
     (off,) = re.findall(r"with all of them \| (\d+)%", measured)
-    assert f"prices are partly assumed, {off} % off in the median" in readme
+    assert f"costs are partly assumed, {off} % off in the median" in readme
 
 
 def test_times_of_published_kernels_are_the_stored_ones() -> None:

@@ -194,7 +194,7 @@ ROOMS: Final = (
             "nki_dist/collectives/algorithms/*.py",
             *(
                 f"nki_dist/collectives/{name}.py"
-                for name in ("algorithm", "choose", "members", "price", "question")
+                for name in ("algorithm", "choose", "members", "cost", "question")
             ),
         ),
         WHOLE,

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
+from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
@@ -29,7 +29,7 @@ from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Seat
 from nki_dist.topology.topology import Topology
 
-Price: TypeAlias = "Callable[[Question, int, int], float]"
+CostRule: TypeAlias = "Callable[[Question, int, int], float]"
 
 
 class _Groups:
@@ -70,12 +70,12 @@ class _Known(NamedTuple):
 
 
 class _Rules:
-    """Prices of one launch; equal questions are worked out once."""
+    """Costs of one launch; equal questions are worked out once."""
 
     def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
-        self._prices: dict[tuple[Price, Question, int, int], float] = {}
+        self._costs: dict[tuple[CostRule, Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
         self._instructions: dict[int, _Known] = {}
@@ -145,32 +145,32 @@ class _Rules:
         sharing = groups.sharing(group)
         if not belongs_to_rank(known.i, 2):
             sharing *= len(self._cores[seats[me].rank])  # each core has tensors of its own
-        price = self._price(self._question(known, group, arch), sharing, len(kind))
+        cost = self._cost(self._question(known, group, arch), sharing, len(kind))
         who = (group, kind)
         if who not in self._meets:
             self._meets[who] = self._numbers(group, kind)
-        return Exchange(known.i.opcode, (), (), price, price, self._meets[who])
+        return Exchange(known.i.opcode, (), (), cost, cost, self._meets[who])
 
-    def _price(self, question: Question, sharing: int, cores: int) -> float:
+    def _cost(self, question: Question, sharing: int, cores: int) -> float:
         direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
         return self._once(self._direct if direct else self._by_algorithm, question, sharing, cores)
 
-    def _once(self, price: Price, question: Question, number: int, cores: int) -> float:
-        """A price, which all groups that sit alike have."""
+    def _once(self, cost: CostRule, question: Question, number: int, cores: int) -> float:
+        """A cost, which all groups that sit alike have."""
         equal = question.moved()
-        key = (price, equal, number, cores)
-        if key not in self._prices:
+        key = (cost, equal, number, cores)
+        if key not in self._costs:
             try:
-                self._prices[key] = price(equal, number, cores)
+                self._costs[key] = cost(equal, number, cores)
             except LaunchError:  # which names the ranks of the group that was asked about
-                self._prices[key] = price(question, number, cores)
-        return self._prices[key]
+                self._costs[key] = cost(question, number, cores)
+        return self._costs[key]
 
     def _direct(self, question: Question, sharing: int, cores: int) -> float:
         return all_to_all_ns(question, self.topology, sharing, cores)
 
     def _by_algorithm(self, question: Question, sharing: int, cores: int) -> float:
-        return price_ns(question, choose(question, self.forced), self.topology, sharing, cores)
+        return cost_ns(question, choose(question, self.forced), self.topology, sharing, cores)
 
     def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""

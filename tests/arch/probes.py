@@ -1,7 +1,7 @@
 """Probes: what can be seen of a figure from outside, without running anything.
 
 A probe is a function of an `Arch` that gives something to compare: whether the compiler accepts a
-kernel, nl.tile_size, addresses, a schedule in simulated time, places of ranks, prices of
+kernel, nl.tile_size, addresses, a schedule in simulated time, places of ranks, costs of
 collectives. `PROBES` has those of every figure; each has to see the figure change.
 """
 
@@ -163,7 +163,7 @@ def usual_degree(arch: Arch) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def prices(arch: Arch) -> Any:
+def costs(arch: Arch) -> Any:
     """Of collectives of several sizes, on a chip, between chips, and between instances."""
 
     found = []
@@ -251,7 +251,7 @@ _SEEN: Final[Mapping[Probe, str]] = {
     gaps: "launch_gap_ns launch_gap_most_ns",
     degrees: "max_lnc",
     usual_degree: "default_lnc",
-    prices: """stacks_per_chip hbm_stack_gbps link_gbps.xy link_gbps.z link_gbps.server
+    costs: """stacks_per_chip hbm_stack_gbps link_gbps.xy link_gbps.z link_gbps.server
         link_gbps.rack link_gbps.direct links_per_chip.xy links_per_chip.z links_per_chip.server
         links_per_chip.rack links_per_chip.direct link_hop_ns ring_hop_ns chip_fabric_gbps
         efa_alpha_ns efa_chip_gbps mesh_max_bytes rdh_max_bytes mesh_link_share cc_cores_per_core

@@ -12,7 +12,7 @@ from nki_dist import arch, dtypes
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
+from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.reduction import reduction
 from nki_dist.topology.topology import Topology
@@ -55,8 +55,8 @@ def test_groups_that_sit_alike_have_one_answer(platform: str) -> None:
                 assert equal.moved() == equal
                 assert (equal.nodes, equal.chips) == (asked.nodes, asked.chips)
                 assert str(choose(equal)) == str(choose(asked))
-                prices = [price_ns(q, choose(q), world, 2, 1) for q in (asked, equal)]
-                assert prices[0] == prices[1]
+                costs = [cost_ns(q, choose(q), world, 2, 1) for q in (asked, equal)]
+                assert costs[0] == costs[1]
             asked = question(world, "all_to_all", nbytes, group)
             assert all_to_all_ns(asked, world) == all_to_all_ns(asked.moved(), world)
             if len(group) > 1:

@@ -34,7 +34,7 @@ def stages(
     return algorithm.stages(question.opcode, m, float(question.nbytes))
 
 
-def price_ns(
+def cost_ns(
     question: Question,
     algorithm: Algorithm,
     topology: Topology,
