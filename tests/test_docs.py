@@ -166,10 +166,10 @@ def test_environment_variables_are_known_to_the_code(page: Path) -> None:
 
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
     listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Rooms")[0]
-    rooms = [set(line.split()) for line in listed.splitlines() if line.strip()]
+    packages = [set(line.split()) for line in listed.splitlines() if line.strip()]
     folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
     folders |= {"errors", "forks", "ranges", "release", "checks", "tricks"}
-    assert rooms == [set(layer) & folders for layer in LAYERS]
+    assert packages == [set(layer) & folders for layer in LAYERS]
 
 
 def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:

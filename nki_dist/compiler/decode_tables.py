@@ -117,7 +117,7 @@ class Kind(NamedTuple):
     nbytes: int
     partitions: int
     partition_bytes: int
-    room: int
+    size: int
 
 
 class Storages(NamedTuple):
@@ -169,13 +169,13 @@ def _kind(row: Any, arch: Arch) -> Kind:
         malformed(f"{shown} is larger than HBM ({arch.hbm_stack_bytes} bytes on {arch.name})")
     if not region.on_chip:
         return Kind(region, shape, dtype, role, nbytes, 0, nbytes, nbytes)
-    row_bytes, room = prod(shape[1:]) * dtype.itemsize, _room(region, arch)
-    if len(shape) < 2 or shape[0] > arch.partitions or row_bytes > room:
-        malformed(f"{shown} doesn't fit {arch.name}: {arch.partitions} partitions of {room} bytes")
-    return Kind(region, shape, dtype, role, nbytes, shape[0], row_bytes, room)
+    row_bytes, size = prod(shape[1:]) * dtype.itemsize, _row_size(region, arch)
+    if len(shape) < 2 or shape[0] > arch.partitions or row_bytes > size:
+        malformed(f"{shown} doesn't fit {arch.name}: {arch.partitions} partitions of {size} bytes")
+    return Kind(region, shape, dtype, role, nbytes, shape[0], row_bytes, size)
 
 
-def _room(region: MemoryRegion, arch: Arch) -> int:
+def _row_size(region: MemoryRegion, arch: Arch) -> int:
     if region is MemoryRegion.psum:
         return arch.psum_partition_bytes
     return arch.sbuf_partition_bytes
@@ -214,7 +214,7 @@ def _addresses(body: dict[str, Any], found: Storages, arch: Arch) -> None:
         fits = partition >= 0 and 0 <= byte < INT64
         if k.partitions:
             fits = fits and partition + k.partitions <= arch.partitions
-            fits = fits and byte + k.partition_bytes <= k.room
+            fits = fits and byte + k.partition_bytes <= k.size
         if not fits:
             malformed(
                 f"address ({partition}, {byte}) of {made[number].label} is outside its memory"
@@ -298,7 +298,7 @@ def accesses(
     if not len(where) == len(offsets) == len(which):
         malformed("the columns of the table of accesses differ in length")
     moving = _dynamics(body, len(where))
-    rooms = [(k.nbytes, arch.partitions if k.partitions else INT64) for k in known.kinds]
+    sizes = [(k.nbytes, arch.partitions if k.partitions else INT64) for k in known.kinds]
     storages, kind_of = known.made, known.kind_of
     found = Accesses([], [])
     for at, (number, offset, pattern) in enumerate(zip(where, offsets, which, strict=True)):
@@ -315,14 +315,14 @@ def accesses(
                 low, high = -max(offset, -MAX_STRIDE) * dtype.itemsize, 0
         start = offset * dtype.itemsize
         kind = kind_of[number]
-        room, rows = rooms[kind]
-        if start + low < 0 or start + high > room or shape[0] > rows:
+        size, rows = sizes[kind]
+        if start + low < 0 or start + high > size or shape[0] > rows:
             malformed(
                 f"an access of shape {shape}, strides {strides} and dtype {dtype} at offset "
                 f"{offset} leaves {storages[number].label}"
             )
         found.made.append(Access(storages[number], offset, shape, strides, dtype, dynamic))
-        found.keys.append(pattern * len(rooms) + kind)
+        found.keys.append(pattern * len(sizes) + kind)
         if dynamic is not None:
             _check_dynamic(found.made[-1])
     return found

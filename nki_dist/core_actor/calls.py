@@ -64,10 +64,9 @@ class Calls:
             self._futures[n] = actor.run.options(name=RUN).remote(order)
             return
         assert self._mailbox is not None
-        name = self._serving[n] = f"{self._mailbox.name}-{next(self._names)}"
-        self._futures[n] = actor.serve.options(name=SERVE).remote(
-            order, n, name, self._mailbox.name
-        )
+        here = self._mailbox.name
+        name = self._serving[n] = f"{here}-{next(self._names)}"
+        self._futures[n] = actor.serve.options(name=SERVE).remote(order, n, name, here)
 
     def unmap(self, n: int, item: Unmap) -> None:
         """Have a process let go of regions, after the orders that it has."""

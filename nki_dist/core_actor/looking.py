@@ -1,8 +1,7 @@
 """Looking at Ray nodes, whatever is installed there, and saying why a process of ours fails there.
 
 What looks is a task that needs nothing of this package where it runs (see `fingerprint.teller`),
-reserves
-nothing, and is waited for a while only: a node may be frozen.
+reserves nothing, and is waited for a while only: a node may be frozen.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ class Placement:
         self.packs: list[list[CoreSlot]] = []
         self._processes: list[int] = []  # of each unit, which stays on one node
         for unit, key in zip(units, keys):
-            room = self._spots.room(key)
-            share = None if room.most is None else room.most // sharing[key]
-            packs = pack(unit, lnc, per_actor, room.processors // sharing[key], len(every), share)
+            spot = self._spots.capacity(key)
+            share = None if spot.most is None else spot.most // sharing[key]
+            packs = pack(unit, lnc, per_actor, spot.processors // sharing[key], len(every), share)
             self.packs += packs
             self._processes.append(len(packs))
         self._unit_of = [u for u, count in enumerate(self._processes) for _ in range(count)]

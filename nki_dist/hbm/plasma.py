@@ -177,7 +177,7 @@ def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
     copy takes neither memory nor time; what a put costs is the first touch of the store's pages.
     """
     _require_ray()
-    _require_room(capacity + ALIGNMENT)
+    _require_capacity(capacity + ALIGNMENT)
     ref = _put(np.zeros(capacity + ALIGNMENT, np.uint8), capacity)
     array = ray.get(ref)
     mapping = _require_shared(array)
@@ -202,7 +202,7 @@ def put_bytes(data: bytes) -> Ref:
         OutOfMemoryError: the object store of this node can't hold it in memory.
     """
     _require_ray()
-    _require_room(len(data))
+    _require_capacity(len(data))
     return _put(data, len(data))
 
 
@@ -228,7 +228,7 @@ def _require_ray() -> None:
         )
 
 
-def _require_room(need: int) -> None:
+def _require_capacity(need: int) -> None:
     """Refuse at once what can never fit; Ray would wait two seconds and then use the disk.
 
     Also what would find no pages, which would end this process: see `pages`.

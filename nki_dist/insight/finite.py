@@ -119,10 +119,8 @@ def first_non_finite(log: Log) -> NonFinite | None:
         members = {m for n in scan.doubtful for m in log.rendezvous(n)}
         found = Capture(log, members).found
         for number in scan.doubtful:
-            rendezvous = log.rendezvous(number)
-            made = _made(
-                log, Probe([found[n] for n in rendezvous]), number, rendezvous.index(number)
-            )
+            met = log.rendezvous(number)
+            made = _made(log, Probe([found[n] for n in met]), number, met.index(number))
             if made is not None:
                 return made
         start = scan.doubtful[-1]

@@ -263,16 +263,16 @@ class Walk:
         log = self._log
         keys = {key for wanted in self._wanted.values() for key in wanted}
         keys.update(key for n in members for key in self._known(n)[0])
-        chosen, room = set(members), BUDGET
+        chosen, budget = set(members), BUDGET
         for at in range(end, -1, -1):
             n = log.begun.get(at, at)
-            if room < 0 or len(chosen) > AHEAD:
+            if budget < 0 or len(chosen) > AHEAD:
                 break
             if log.instructions[n] is None or n in chosen or not self._known(n)[1] & keys:
                 continue
             for member in log.rendezvous(n):
                 keys.update(self._known(member)[0])
-                room -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
+                budget -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
                 chosen.add(member)
         self._found = Capture(log, chosen).found
 

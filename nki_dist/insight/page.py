@@ -104,11 +104,11 @@ def _fitted(
     compared: list[Picture],
     more: dict[str, Any],
     parts: dict[str, str],
-    room: int,
+    budget: int,
     most: int,
 ) -> str:
     """The page with as much of the pictures as there is room for, in packed bytes."""
-    film.fit(int(room / _packs(film)))
+    film.fit(int(budget / _packs(film)))
     for attempt in range(6):
         pictures, of = made.pictures()
         arrays = packed_pictures([*pictures, *compared], [*of, *[2**31 - 1] * len(compared)])
@@ -116,10 +116,10 @@ def _fitted(
         packed = pages.packed(pages.bundle(more, arrays))
         whole_page = pages.filled("values.html", {**parts, "pictures": packed})
         size = len(whole_page) - sum(map(len, parts.values()))
-        if size * 3 // 4 <= room:
+        if size * 3 // 4 <= budget:
             break
         # Packed, they take this share of what they are; smaller ones pack a little worse.
-        film.fit(int(film.taken * room / (size * 3 / 4) * (0.98 - 0.02 * attempt)))
+        film.fit(int(film.taken * budget / (size * 3 / 4) * (0.98 - 0.02 * attempt)))
     return whole_page
 
 

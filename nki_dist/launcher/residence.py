@@ -120,7 +120,7 @@ class Residence:
         Raises:
             OutOfMemoryError: the ranks' HBM is full, or the host has no memory for it.
         """
-        self.check_room(tensor.nbytes, f"tensor {tensor.name}")
+        self.check_capacity(tensor.nbytes, f"tensor {tensor.name}")
         block = self._regions.take(tensor.nbytes)
         number, _ = block.place
         if host is not None and number not in self.held:
@@ -151,7 +151,7 @@ class Residence:
             raise
         self.held.add(number)
 
-    def check_room(self, nbytes: int, what: str) -> None:
+    def check_capacity(self, nbytes: int, what: str) -> None:
         """See that so many bytes more fit into the HBM of a rank.
 
         Raises:
@@ -184,7 +184,7 @@ class Residence:
         need += [s.nbytes for s in compiled.shared if s.role == "shared"]
         need += [t.nbytes for t in copied]
         need += [p.facts.get("peak_hbm", 0) for p in compiled.programs]
-        self.check_room(sum(map(padded, need)), f"a launch of {compiled.kernel}")
+        self.check_capacity(sum(map(padded, need)), f"a launch of {compiled.kernel}")
 
     def _largest(self) -> str:
         found = [f"{t.name} ({t.nbytes:,} bytes)" for t in self.tensors()]

@@ -43,11 +43,11 @@ def _tool(
             _cancelled: Callable[[], bool] = lambda: False,
             **given: Any,
         ) -> dict[str, Any]:
-            def command(temporary: Path) -> list[str]:
+            def command(home: Path) -> list[str]:
                 options = _options(**{name: given.pop(name, None) for name in ("platform", "lnc")})
                 program = {name: given.pop(name, None) for name in _OF_A_PROGRAM}
-                asked = [*words(self, temporary, **given), *options]
-                return asked + self._program(temporary, **program) if of_a_program else asked
+                asked = [*words(self, home, **given), *options]
+                return asked + self._program(home, **program) if of_a_program else asked
 
             if unheld := _unheld(given):
                 return _refused(unheld)
@@ -106,7 +106,7 @@ class Tools:
         self._limits = limits
 
     @_tool(answers.report)
-    def check(self, temporary: Path, policy: str | None = None) -> list[str]:
+    def check(self, home: Path, policy: str | None = None) -> list[str]:
         """Mistakes of a program's kernels, found without running them; takes seconds.
 
         Args:
@@ -124,7 +124,7 @@ class Tools:
         return [*_COMMAND, "check", "--json", *_options(check=policy)]
 
     @_tool(answers.ran)
-    def run(self, temporary: Path, policy: str | None = None) -> list[str]:
+    def run(self, home: Path, policy: str | None = None) -> list[str]:
         """Run a program with its kernels, on simulated cores in one process.
 
         Args:
@@ -137,7 +137,7 @@ class Tools:
         return [*_COMMAND, "run", "--json-errors", *_options(check=policy)]
 
     @_tool(answers.estimated)
-    def estimate(self, temporary: Path) -> list[str]:
+    def estimate(self, home: Path) -> list[str]:
         """Simulated time of a program's kernels, without arithmetic.
 
         Args:
@@ -150,7 +150,7 @@ class Tools:
         return ["-c", _TIMED]
 
     @_tool(answers.report, of_a_program=False)
-    def rank(self, temporary: Path, programs: list[str]) -> list[str]:
+    def rank(self, home: Path, programs: list[str]) -> list[str]:
         """Programs in the order of the simulated time of their kernels, the fastest first.
 
         Args:
@@ -169,7 +169,7 @@ class Tools:
     @_tool(answers.report)
     def record(
         self,
-        temporary: Path,
+        home: Path,
         kernel: str | None = None,
         launch: int = 1,
         tensors: list[str] | None = None,
@@ -204,7 +204,7 @@ class Tools:
         return [*_COMMAND, "record", "--json", *options]
 
     @_tool(answers.profiled)
-    def report(self, temporary: Path, html: str | None = None) -> list[str]:
+    def report(self, home: Path, html: str | None = None) -> list[str]:
         """Run a program, and say where the simulated time of its kernels goes.
 
         Args:
@@ -222,11 +222,7 @@ class Tools:
     # ---- files ----------------------------------------------------------------------------------
 
     def _program(
-        self,
-        temporary: Path,
-        program: str | None,
-        source: str | None,
-        arguments: Sequence[str] | None,
+        self, home: Path, program: str | None, source: str | None, arguments: Sequence[str] | None
     ) -> list[str]:
         """The program and its arguments, as a command takes them."""
         if (program is None) == (source is None):
@@ -235,7 +231,7 @@ class Tools:
             assert program is not None
             file = self._file(program)
         else:
-            file = temporary / "program.py"
+            file = home / "program.py"
             file.write_text(source, encoding="utf-8")
         return [str(file), *(arguments or ())]
 

@@ -1,7 +1,7 @@
 """Which files are changed, where in them, and which tests have to notice.
 
 Only tests without Ray, the most specific first: a run ends at the first failure, so a mutant that
-is noticed costs a second or two. A file that isn't in a room is not changed.
+is noticed costs a second or two. A file that isn't in a area is not changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FUNCTION: Final = re.compile(r"^def ([a-z]\w*)", re.MULTILINE)
 WHOLE, DECLARATIONS, COSTS = "whole files", "declarations", "costs"
 
 
-class Room(NamedTuple):
+class Area(NamedTuple):
     """Code of one kind.
 
     Attributes:
@@ -133,8 +133,8 @@ _RUN: Final = tuple(
     )
 )
 
-ROOMS: Final = (
-    Room(
+AREAS: Final = (
+    Area(
         "declarations",
         _ISA,
         DECLARATIONS,
@@ -142,7 +142,7 @@ ROOMS: Final = (
         r"\b(?:nisa|ncc)\.{}\b",
         _NAMED,
     ),
-    Room(
+    Area(
         "roles",
         (
             "nki_dist/isa/operands.py",
@@ -162,19 +162,19 @@ ROOMS: Final = (
             *_DECLARED,
         ),
     ),
-    Room(
+    Area(
         "costs",
         _ISA,
         COSTS,
         ("tests/timing/test_costs.py", "tests/timing/test_replay.py", _FIGURES),
     ),
-    Room(
+    Area(
         "timing",
         ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"),
         WHOLE,
         (*_TIMING, _FIGURES),
     ),
-    Room(
+    Area(
         "passes",
         ("nki_dist/compiler/passes/*.py",),
         WHOLE,
@@ -182,13 +182,13 @@ ROOMS: Final = (
         r"\b{}\b",
         ("tests/compiler/test_*.py",),
     ),
-    Room(
+    Area(
         "casts",
         tuple(f"nki_dist/dtypes/{name}.py" for name in ("casts", "rounding", "tables", "mx")),
         WHOLE,
         _NUMBERS,
     ),
-    Room(
+    Area(
         "algorithms",
         (
             "nki_dist/collectives/algorithms/*.py",
@@ -200,13 +200,13 @@ ROOMS: Final = (
         WHOLE,
         (*_COLLECTIVES, _FIGURES),
     ),
-    Room(
+    Area(
         "layout",
         ("nki_dist/hbm/layout.py",),
         WHOLE,
         ("tests/hbm/test_layout.py",),
     ),
-    Room(
+    Area(
         "links",
         (
             *(f"nki_dist/core_actor/{name}.py" for name in ("links", "ring", "doorbell")),
@@ -220,13 +220,13 @@ ROOMS: Final = (
             "tests/transport/test_wakes_and_growth.py",
         ),
     ),
-    Room(
+    Area(
         "ops",
         ("nki_dist/ops/*.py",),
         WHOLE,
         (*_OPERATIONS, *_BOUND),
     ),
-    Room(
+    Area(
         "linking",
         ("nki_dist/linking/*.py",),
         WHOLE,
@@ -234,14 +234,14 @@ ROOMS: Final = (
         r"\b{}\b",
         ("tests/linking/test_*.py",),
     ),
-    Room(
+    Area(
         "runtime",
         # All but what needs Ray.
         ("nki_dist/runtime/[!r]*.py", "nki_dist/runtime/r[!a]*.py", "nki_dist/runtime/races.py"),
         WHOLE,
         (*_BOUND, *_RUN, "tests/insight/test_records.py", "tests/insight/test_memory.py"),
     ),
-    Room(
+    Area(
         "stepping",
         ("nki_dist/stepping/*.py",),
         WHOLE,
@@ -253,19 +253,19 @@ ROOMS: Final = (
 )
 
 
-def sources(room: Room, root: Path) -> list[Path]:
-    """Files of a room, from the root, in the order of their names."""
-    found = {path for pattern in room.files for path in root.glob(pattern)}
+def sources(area: Area, root: Path) -> list[Path]:
+    """Files of a area, from the root, in the order of their names."""
+    found = {path for pattern in area.files for path in root.glob(pattern)}
     return sorted(path.relative_to(root) for path in found if path.name != "__init__.py")
 
 
-def chosen_tests(room: Room, source: Path, root: Path) -> tuple[str, ...]:
-    """Tests for a file: those that speak of it, most often first, then the room's."""
+def chosen_tests(area: Area, source: Path, root: Path) -> tuple[str, ...]:
+    """Tests for a file: those that speak of it, most often first, then the area's."""
     names = [source.stem, *_FUNCTION.findall((root / source).read_text())]
-    word = re.compile(room.own.format(f"(?:{'|'.join(names)})"))
+    word = re.compile(area.own.format(f"(?:{'|'.join(names)})"))
     spoken = {}
-    for file in sorted(path for pattern in room.among for path in root.glob(pattern)):
+    for file in sorted(path for pattern in area.among for path in root.glob(pattern)):
         name = file.relative_to(root).as_posix()
         spoken[name] = len(word.findall(file.read_text()))
     named = sorted((name for name, n in spoken.items() if n), key=lambda name: -spoken[name])
-    return tuple(dict.fromkeys((*named, *room.tests)))
+    return tuple(dict.fromkeys((*named, *area.tests)))

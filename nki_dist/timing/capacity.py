@@ -27,7 +27,7 @@ from math import inf
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion, Storage
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.compiled.rotation import Stay, rooms
+from nki_dist.timing.compiled.rotation import Stay, shares
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.pieces import Pieces, pieces
 
@@ -51,7 +51,7 @@ def _psum(arch: Arch) -> int:
     return arch.psum_usable_banks * arch.psum_bank_bytes
 
 
-def room_of(s: Storage, arch: Arch) -> int:
+def needed_bytes(s: Storage, arch: Arch) -> int:
     """Bytes times quadrants that a tensor needs; in PSUM, more than half a bank counts as whole."""
     size = s.partition_bytes
     if s.region is MemoryRegion.psum and size > arch.psum_bank_bytes // 2:
@@ -63,7 +63,7 @@ def room_of(s: Storage, arch: Arch) -> int:
     )
 
 
-class Room:
+class Share:
     """Bytes that some stays on chip share: what is free, and those that have none yet, in order."""
 
     def __init__(self, capacity: int) -> None:
@@ -71,7 +71,7 @@ class Room:
         self.line: deque[int] = deque()
 
 
-class Rooms:
+class Capacity:
     """SBUF and PSUM of one core. A piece that is spilled counts anew after every reload.
 
     Attributes:
@@ -82,9 +82,9 @@ class Rooms:
     def __init__(self, graph: OrderGraph, plan: Plan, arch: Arch) -> None:
         self.stays: list[Stay] = []
         self.parts: list[tuple[int, ...]] = []
-        self._room: list[Room] = []  # by number of a stay
-        self._rooms: list[Room] = []
-        self._freed: list[Room] = []  # those that may have room for more
+        self._share: list[Share] = []  # by number of a stay
+        self._shares: list[Share] = []
+        self._freed: list[Share] = []  # those that may have room for more
         if plan.reorders:
             self._furnish(graph, plan, arch)
 
@@ -94,20 +94,20 @@ class Rooms:
         capacity = {}
         for region, n in capacities(storages, arch).items():
             here = [s for s in storages if s.region is region and not s.placed]
-            needed = {s.number: room_of(s, arch) for s in here}
+            needed = {s.number: needed_bytes(s, arch) for s in here}
             if sum(needed.values()) > n:  # else nobody ever waits
                 capacity[region] = n
                 size.update(needed)
         if not size:
             return
         self._find_stays(plan, size, pieces(graph, plan, size))
-        self._room = [Room(0)] * len(self.stays)  # until they are opened
+        self._share = [Share(0)] * len(self.stays)  # until they are opened
         most = 2 if plan.close else inf
         for region, n in capacity.items():
             numbers = [k for k, stay in enumerate(self.stays) if stay.storage.region is region]
             turns = region is MemoryRegion.sbuf and bool(numbers)
-            for room, sharing in rooms(self.stays, numbers, n, most) if turns else [(n, numbers)]:
-                self._open(room, sharing)
+            for share, sharing in shares(self.stays, numbers, n, most) if turns else [(n, numbers)]:
+                self._open(share, sharing)
 
     def _find_stays(self, plan: Plan, size: Mapping[int, int], what: Pieces) -> None:
         """When each piece is on chip, and who waits for it to be.
@@ -141,8 +141,8 @@ class Rooms:
                     waiting.append(at)
 
     def _open(self, capacity: int, sharing: Sequence[int]) -> None:
-        room = Room(capacity)
-        room.line.extend(sharing)
+        share = Share(capacity)
+        share.line.extend(sharing)
         free, opens = capacity, -1
         there: list[tuple[int, int]] = []  # last use and size of those that have room
         for number in sharing:
@@ -152,35 +152,35 @@ class Rooms:
                 opens, free = max(opens, min(last, stay.first - 1)), free + size
             free -= stay.size
             heappush(there, (stay.last, stay.size))
-            self._room[number], stay.opens = room, opens
-        self._rooms.append(room)
-        self._freed.append(room)
+            self._share[number], stay.opens = share, opens
+        self._shares.append(share)
+        self._freed.append(share)
 
     def given(self) -> Iterator[int]:
         """Give room to whoever is next in line; the stays that got it."""
         while self._freed:
-            room = self._freed.pop()
-            while (stay := self._next(room)) and stay.size <= room.free:
-                room.free -= stay.size
-                yield room.line.popleft()
+            share = self._freed.pop()
+            while (stay := self._next(share)) and stay.size <= share.free:
+                share.free -= stay.size
+                yield share.line.popleft()
 
     def force(self) -> int:
         """Give room that isn't there to the first in any line; -1 if nobody waits."""
         heads = [
             (stay.waiting[:1], n)
-            for n, room in enumerate(self._rooms)
-            if (stay := self._next(room))
+            for n, share in enumerate(self._shares)
+            if (stay := self._next(share))
         ]
         if not heads:
             return -1
-        room = self._rooms[min(heads)[1]]
-        number = room.line.popleft()
-        room.free -= self.stays[number].size
+        share = self._shares[min(heads)[1]]
+        number = share.line.popleft()
+        share.free -= self.stays[number].size
         return number
 
-    def _next(self, room: Room) -> Stay | None:
+    def _next(self, share: Share) -> Stay | None:
         """The first in line, unless what comes back for it hasn't left."""
-        stay = self.stays[room.line[0]] if room.line else None
+        stay = self.stays[share.line[0]] if share.line else None
         return None if stay and stay.before and not stay.before.gone else stay
 
     def over(self, at: int, end: float, done: float) -> list[int]:
@@ -195,12 +195,12 @@ class Rooms:
             until = done if stay.save else end
             if until >= stay.until:
                 stay.until, stay.by = until, at
-            if not stay.uses and self._room[number].line:
+            if not stay.uses and self._share[number].line:
                 ended.append(number)
         return ended
 
     def leave(self, number: int) -> None:
-        room = self._room[number]
-        room.free += self.stays[number].size
+        share = self._share[number]
+        share.free += self.stays[number].size
         self.stays[number].gone = True
-        self._freed.append(room)
+        self._freed.append(share)
