@@ -78,7 +78,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", choices=("ray", "inprocess", "debug"), help="where simulated cores run"
     )
-    parser.add_argument("--check", metavar="POLICY", help="what kernels are held to, as of World")
+    parser.add_argument(
+        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
+    )
     parser.add_argument(
         "--release", metavar="NKI", help="0.6 or 0.7, whose kernels are accepted; any: both"
     )

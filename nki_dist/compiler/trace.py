@@ -65,7 +65,7 @@ class Trace(Configured, LoopTrace):
         arch: the platform.
         core: physical core of the grid, 0-based.
         cores: physical cores of the grid.
-        checks: what the kernel is held to.
+        checks: what the kernel is checked against.
         beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
         patterns: what is known of calls from other cores of the same kernel, for the same platform
             and checks.

@@ -22,7 +22,7 @@ from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
 from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
-from nki_dist.insight.probe import Odd, Probe, not_finite, not_held
+from nki_dist.insight.probe import Odd, Probe, not_finite, unrepresentable
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
 from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
@@ -149,7 +149,7 @@ class Walk:
             step.reads += made
         if self._odd:
             for s, (_, elements, values) in zip(made, results):
-                s.odd += not_held(self._found[number], elements, values)
+                s.odd += unrepresentable(self._found[number], elements, values)
                 s.odd += self._added_to(number, depends)
         for member, r, elements in depends:
             self._resolve(r.key, r.bytes_of(elements), log.before(member), made)

@@ -275,7 +275,7 @@ def not_finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(~np.isfinite(values))
 
 
-def not_held(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
+def unrepresentable(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
     """What is said of a write whose type couldn't hold the values: it changed some by far more than
     rounding, beside the largest of them. What is small beside others may become 0 (the exponentials
     of a softmax), and what stands for a mask infinite. What the values would be is found by writing

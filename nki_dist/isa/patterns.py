@@ -56,7 +56,7 @@ class Patterns:
         Args:
             where: number of the line that makes it, in one trace.
             a: the arguments by parameter.
-            beta1: whether the kernel is held to Beta 1's rules.
+            beta1: whether the kernel is checked against Beta 1's rules.
         """
         sites = self._sites.setdefault(where, [])
         for n, site in enumerate(sites):

@@ -71,7 +71,7 @@ class World(Recording, Resident):
             messages and every thousand instructions.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings on one node. NKI_DIST_TRANSPORT or "auto" by default.
-        check: what kernels are held to: an `nki.Checks`, or text such as
+        check: what kernels are checked against: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
         memory: bytes of this machine's memory that the tensors of a launch may take, all ranks

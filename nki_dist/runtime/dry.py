@@ -28,12 +28,12 @@ from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step, chain, nothing
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
+from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.runtime.stuck import deadlock
 
 
 def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:

@@ -45,12 +45,12 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, instructions
 from nki_dist.program.walk import operands
+from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values
 from nki_dist.runtime.dry_rendezvous import Log, Reached, Rendezvous
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.progress import sampled
-from nki_dist.runtime.stuck import deadlock
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.registers import registers_read, registers_written

@@ -63,7 +63,7 @@ def check_memory(
     return found
 
 
-def check_held(held: int, more: int, limit: int | None) -> None:
+def check_resident(held: int, more: int, limit: int | None) -> None:
     """Refuse memory for tensors that stay in HBM if there is less.
 
     Args:

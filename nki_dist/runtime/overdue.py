@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from nki_dist.errors import DeadlockError
+from nki_dist.runtime.deadlock import waiting
 from nki_dist.runtime.messages import Wait, core_names, error_core
-from nki_dist.runtime.stuck import waiting
 
 SHOWN: Final = 8  # places that a message lists
 

@@ -115,7 +115,8 @@ class Tools:
             arguments: of the program.
             platform: trn1, trn2 (default) or trn3.
             lnc: cores of kernels without a grid, 1 or 2.
-            policy: what kernels are held to, such as "strict" or "unwritten=zero,races=warn".
+            policy: what kernels are checked against, such as "strict" or
+                "unwritten=zero,races=warn".
             timeout: seconds, at most the server's limit.
 
         Returns:

@@ -53,7 +53,7 @@ def all_to_all_v_prepare(
 
     Raises:
         NkiError: as of `all_to_all_v`; the platform has NeuronSwitch; another prepare has had no
-            trigger yet; the kernel is held to NKI 0.6.
+            trigger yet; the kernel is checked against NKI 0.6.
     """
     return _prepare(all_to_all_v, locals())
 

@@ -1,6 +1,6 @@
 """Holding declarations against what was observed: `complaints` says where they differ.
 
-What can't be seen in one instruction by itself is held against `reasons.py`.
+What can't be seen in one instruction by itself is checked against `reasons.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is at fault where cores can't go on, and how that is told.
+"""Deadlocks: who is at fault where cores can't go on, and how that is told.
 
 Cores at rest wait or have finished, and which they do depends on the program alone: every message
 is for a wait of its own. So this looks at nothing but where everybody stands, and says the same
