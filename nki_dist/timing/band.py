@@ -5,9 +5,9 @@ The figures come from kernels whose time on a device is published (`bench/data`,
 before and after a kernel is known less well than the kernel, so short kernels have wider bands: a
 kernel's width is the mean of both, weighted with their shares of the device's time. A width for
 each engine made bands wider, and held fewer kernels of families that it wasn't fitted to. Time that
-rests on figures or costs that
-nobody publishes counts more, and so do kernels of Beta 1: AWS's compiler orders their instructions
-and places their tensors as it sees fit, while those of later releases say more of it themselves.
+rests on figures or costs that nobody publishes counts more, and so do kernels of Beta 1: AWS's
+compiler orders their instructions and places their tensors as it sees fit, while those of later
+releases say more of it themselves.
 Widths are natural logarithms of a factor, so that a band is as wide upwards as downwards in ratio,
 and never reaches zero.
 

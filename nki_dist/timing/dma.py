@@ -88,7 +88,9 @@ def transfer(
     """
     mode = _mode(i, (*reads, *writes), arch)
     queue = _queue(i, mode)
-    if mode == "none" and generates and arch.has_hwdge and i.opcode == "dma_copy" and not _asked(i):
+    # Only instructions that may say which engine commands the hardware have such descriptors.
+    by_hardware = generates and arch.has_hwdge and "engine" in i.args
+    if mode == "none" and by_hardware and not _asked(i):
         mode = "hwdge"
     issue = {
         "none": arch.dma_trigger_ns,

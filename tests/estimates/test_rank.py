@@ -16,8 +16,7 @@ import pytest
 from nki_dist.cli import main, rank
 from nki_dist.cli.shared import programs as _programs
 from nki_dist.cli.shared import timed as _timed
-from nki_dist.cli.shared.programs import Programs, Task
-from nki_dist.cli.shared.workers import Worker
+from nki_dist.cli.shared.programs import Task
 from nki_dist.timing.band import APART, HELD, groups
 
 KERNEL = """
@@ -75,14 +74,23 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def ranked(capfd, *names):
-    status = main(["rank", *(f"{name}.py" for name in names), "--json"])
+def ranked(capfd, *words):
+    """Of programs by name, and options."""
+    words = [word if word.startswith("--") else f"{word}.py" for word in words]
+    status = main(["rank", *words, "--json"])
     report = json.loads(capfd.readouterr().out)  # what the programs print isn't in it
     timed = {p["program"]: p for p in report["programs"]}
     return status, timed, {f["program"]: f["diagnostics"] for f in report["failures"]}
 
 
 def test_the_report_is_made_once(folder, capfd):
+    for name in ("slow", "wrong", "fast"):
+        file = Path(f"{name}.py")
+        file.write_text(f"open('ran', 'a').write('x')\n{file.read_text()}")
+
+    def runs():
+        return Path("ran").stat().st_size
+
     status, timed, failures = ranked(capfd, "slow", "wrong", "fast")
     assert status == 1 and list(timed) == ["fast.py", "slow.py"]
     fast = timed["fast.py"]
@@ -90,33 +98,22 @@ def test_the_report_is_made_once(folder, capfd):
     assert not fast["within_noise"]
     (wrong,) = failures["wrong.py"]
     assert wrong["code"] == "partition-limit"
-    assert wrong["file"] == str(folder / "wrong.py") and wrong["line"] == 10
+    assert wrong["file"] == str(folder / "wrong.py") and wrong["line"] == 11
+    assert runs() == 3
 
     # Programs and what they import decide whether they are timed again.
-    runs = []
-
-    class Counted(Worker):
-        def __init__(self, *arguments):
-            runs.append("a program")
-            super().__init__(*arguments)
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(_programs, "Worker", Counted)
-    try:
-        assert main(["rank", "fast.py", "slow.py", "wrong.py"]) == 1
-        text = capfd.readouterr().out
-        assert runs == [] and text.index("fast.py") < text.index("slow.py")
-        assert "wrong.py: not timed\n" in text and "[partition-limit]" in text
-        with open("fast.py", "a") as file:
-            file.write("# changed\n")
-        assert main(["rank", "fast.py", "slow.py"]) == 0
-        assert len(runs) == 1
-        Path("helper.py").write_text("FACTOR = 2.0\n")
-        assert main(["rank", "fast.py", "--platform", "trn1"]) == 0
-        assert main(["rank", "slow.py", "--jobs", "1"]) == 0
-        assert len(runs) == 3
-    finally:
-        patch.undo()
+    assert main(["rank", "fast.py", "slow.py", "wrong.py"]) == 1
+    text = capfd.readouterr().out
+    assert runs() == 3 and text.index("fast.py") < text.index("slow.py")
+    assert "wrong.py: not timed\n" in text and "[partition-limit]" in text
+    with open("fast.py", "a") as file:
+        file.write("# changed\n")
+    assert main(["rank", "fast.py", "slow.py"]) == 0
+    assert runs() == 4
+    Path("helper.py").write_text("FACTOR = 2.0\n")
+    assert main(["rank", "fast.py", "--platform", "trn1"]) == 0
+    assert main(["rank", "slow.py", "--jobs", "1"]) == 0
+    assert runs() == 6
 
 
 @pytest.mark.slow
@@ -224,11 +221,13 @@ def test_programs_end_in_every_way(folder):
     """All are results with a code, and none keeps the others from being timed."""
     for name, text in ENDS.items():
         Path(f"{name}.py").write_text(text)
-    names = [*ENDS, "fast"]
-    programs = Programs([], 4, 10.0, 300 << 20, cache=False)
-    *found, fast = programs.reports([Task(f"{name}.py") for name in names])
-    codes = {name: f["diagnostics"][0]["code"] for name, f in zip(ENDS, found, strict=True)}
-    assert codes == {
+    limits = ["--timeout", "10", "--memory", "300", "--jobs", "4", "--no-cache", "--json"]
+    # By a process that is small: forks share what it has.
+    command = [sys.executable, "-m", "nki_dist", "rank", *limits, *map("{}.py".format, ENDS)]
+    ran = subprocess.run([*command, "fast.py"], stdout=subprocess.PIPE, check=False)
+    report = json.loads(ran.stdout)
+    said = {f["program"].removesuffix(".py"): f["diagnostics"][0] for f in report["failures"]}
+    assert {name: said[name]["code"] for name in ENDS} == {
         "endless": "program-timeout",
         "greedy": "program-memory",
         "family": "program-memory",
@@ -240,11 +239,11 @@ def test_programs_end_in_every_way(folder):
         "killed": "program-ended",
         "fails": "program-raised",
     }
-    said = {name: f["diagnostics"][0] for name, f in zip(ENDS, found, strict=True)}
     assert "no end within 10 s; --timeout" in said["endless"]["message"]
     assert said["greedy"]["numbers"]["got"] > said["greedy"]["numbers"]["allowed"] == 300 << 20
     assert "by signal 9" in said["killed"]["message"] and "by signal 6" in said["aborts"]["message"]
-    assert fast["diagnostics"] == [] and fast["kernels"][0]["kernel"] == "scaled"
+    (fast,) = report["programs"]
+    assert ran.returncode == 1 and fast["kernels"][0]["kernel"] == "scaled"
 
 
 def _gone(mark: str) -> bool:
@@ -275,13 +274,14 @@ time.sleep({seconds})
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_what_a_program_started_ends_with_it(folder, seconds):
+def test_what_a_program_started_ends_with_it(folder, capfd, seconds):
     """One that is ended takes all along; of one that ends itself, its process group goes."""
     mark = f"61.{os.getpid()}{seconds}"
     text = STARTS.format(number=mark[3:], seconds=seconds)
     Path("starts.py").write_text(text if seconds else text.replace("(False, True)", "(False,)"))
-    (found,) = Programs([], 1, 2.0, 1 << 30, cache=False).reports([Task("starts.py")])
-    assert found["diagnostics"][0]["code"] == ("program-timeout" if seconds else "rank-program")
+    _, _, failures = ranked(capfd, "starts", "--timeout=5")
+    (found,) = failures["starts.py"]
+    assert found["code"] == ("program-timeout" if seconds else "rank-program")
     assert Path("started").exists()
     assert _gone(mark)
 
@@ -321,21 +321,28 @@ def test_results_come_as_lines(folder, capfd):
     assert "--arguments absent.txt" in capfd.readouterr().err
 
 
-def test_kernels_of_the_same_instructions_are_timed_once(folder):
+TIMED = """
+import json, sys
+from contextlib import redirect_stdout
+from nki_dist.cli.shared.timed import timed
+with redirect_stdout(sys.stderr):
+    found = timed(["again.py"], known=json.loads(sys.argv[1]))
+print(json.dumps(found))
+"""
+
+
+def test_kernels_of_the_same_instructions_are_timed_once(folder, capfd):
     """What the second would give isn't asked; the place of its lines doesn't matter."""
     text = Path("fast.py").read_text()
     Path("again.py").write_text(
         text.replace("def scaled", "def other").replace("scaled(", "other(")
     )
-    programs = Programs([], 1, 60.0, 1 << 30, cache=False)
-    one, two, slow = programs.reports([Task(f"{n}.py") for n in ("fast", "again", "slow")])
-    digest = one["kernels"][0]["digest"]
-    assert two["kernels"] == [{**one["kernels"][0], "kernel": "other"}]
-    assert slow["kernels"][0]["digest"] != digest
-    assert programs._known[digest] == [one["kernels"][0][end] for end in _timed.TIMES]
-    programs._known[digest] = [1.0, 2.0, 3.0]
-    (two,) = programs.reports([Task("again.py")])
-    assert two["kernels"][0]["device_us"] == 1.0
+    _, timed, _ = ranked(capfd, "fast", "again", "slow", "--jobs=1", "--no-cache")
+    one, two, slow = (timed[f"{n}.py"]["kernels"][0] for n in ("fast", "again", "slow"))
+    assert two == {**one, "kernel": "other"} and slow["digest"] != one["digest"]
+    known = {one["digest"]: [1.0, 2.0, 3.0]}
+    found = json.loads(subprocess.check_output([sys.executable, "-c", TIMED, json.dumps(known)]))
+    assert found["kernels"][0]["device_us"] == 1.0
 
 
 def test_a_worker_has_a_process_of_its_own(folder, capfd):
@@ -353,10 +360,9 @@ print("seen", file=sys.stderr)
     ended = folder / "ended"
     for name in ("one", "two"):
         Path(f"{name}.py").write_text(Path("fast.py").read_text() + text.format(str(ended)))
-    reports = Programs([], 1, 60.0, 1 << 30, cache=False).reports([Task("one.py"), Task("two.py")])
-    assert [r["diagnostics"] for r in reports] == [[], []]
+    status, timed, _ = ranked(capfd, "one", "two", "--jobs=1")
+    assert status == 0 and len(timed) == 2
     assert ended.exists()  # a program's own end comes to its end, too
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_kept_report_with_other_contents_is_made_anew(folder, capfd):

@@ -171,10 +171,13 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def memory(pid: int) -> int:
-    """Bytes of a process in memory, without files that it maps; 0 once it is gone."""
+    """Bytes of a process in memory, without files that it maps; 0 once it is gone.
+
+    What processes share, as a fork does with its parent until either writes, counts in parts.
+    """
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    kinds = ("RssAnon:", "RssShmem:")
+    kinds = ("Pss_Anon:", "Pss_Shmem:")
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(kinds))
