@@ -70,7 +70,7 @@ def _file(
 def _instructions() -> Iterator[Intact]:
     for opcode, cases in CASES.items():
         for n, case in enumerate(cases):
-            kernel = _around(case.body, case.values)
+            kernel = _wrapped(case.body, case.values)
             ranks = 2 if opcode == "read_ring_rank_id" else 1  # it names a group of two
             yield _file(f"{opcode} {n}", kernel, ranks=ranks, platform=case.platform)
 
@@ -82,11 +82,11 @@ def _exchanges() -> Iterator[Intact]:
             def body(issue: Callable[[int], Any] = rendezvous.body) -> Any:
                 return issue(nl.program_id(0) if nl.program_ndim() else 0)
 
-            kernel = _around(body, rendezvous.values)
+            kernel = _wrapped(body, rendezvous.values)
             yield _file(f"{opcode} {n}", kernel, ranks=rendezvous.ranks, lnc=rendezvous.cores)
 
 
-def _around(body: Callable[[], Any], values: Any) -> Callable[[], Any]:
+def _wrapped(body: Callable[[], Any], values: Any) -> Callable[[], Any]:
     """A kernel that fills what an instruction reads, issues it, and returns what it wrote."""
 
     def kernel() -> list[Any]:

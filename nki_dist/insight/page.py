@@ -27,7 +27,7 @@ from nki_dist.timing.report import Profile
 
 MAX_SIZE: Final = 8 << 20
 TIMED: Final = 60_000  # steps of a launch whose page has a timeline
-_AROUND: Final = 8192  # bytes of the file that nobody counts: the template, what was left out
+_OVERHEAD: Final = 8192  # bytes of the file that nobody counts: the template, what was left out
 _CHARTS: Final = 4 << 20  # bytes of a file that has room for the library that draws charts
 _TRIED: Final = 4 << 20  # bytes of pictures that are packed to see how small they become
 _CHAIN, _READS = 60, 6  # steps of a way that are shown, and what each read
@@ -85,7 +85,7 @@ def html(
     }
     compared, told = _compared(wrong)
     more = {"compared": told, "start": _start(wrong, made), "live": live}
-    size = sum(len(part.encode()) for part in parts.values()) + _AROUND
+    size = sum(len(part.encode()) for part in parts.values()) + _OVERHEAD
     least = size + len(film.pictures) * _SMALLEST
     if most < least:
         fault = f"max_size={most}; the page of this launch takes at least {least:,} bytes"

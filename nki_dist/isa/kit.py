@@ -26,7 +26,7 @@ from nki_dist.ops.function import Function, conversion
 from nki_dist.ops.operation import Operation, op, part_of
 from nki_dist.program import Access, MemoryRegion, Storage
 
-Around: TypeAlias = "Callable[..., list[Operation]]"
+Wrap: TypeAlias = "Callable[..., list[Operation]]"
 Array: TypeAlias = Any  # np.ndarray, or where a kit has no memory Place
 
 
@@ -274,7 +274,7 @@ class Kit:
 
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
-    ) -> tuple[Array, list[Array], Around]:
+    ) -> tuple[Array, list[Array], Wrap]:
         """Operands of an element-wise instruction, in `compute`, broadcastable to each other.
 
         Sources with one element per partition broadcast along the free dimensions.
@@ -302,11 +302,11 @@ class Kit:
             inputs.append(array)
             before += steps
         out, after = self.store(out_access, compute, used)
-        return out, inputs, _around(before, after)
+        return out, inputs, _wrap(before, after)
 
     def _through_copies(
         self, dst: Access, srcs: Sequence[Access], compute: DType
-    ) -> tuple[Array, list[Array], Around]:
+    ) -> tuple[Array, list[Array], Wrap]:
         shape = (dst.shape[0], dst.free_size)
         inputs: list[Array] = []
         before: list[Operation] = []
@@ -319,7 +319,7 @@ class Kit:
         convert = self.convert(compute, dst.dtype)
         last = last_writes(dst) or ()
         after = [op(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
-        return out, inputs, _around(before, after)
+        return out, inputs, _wrap(before, after)
 
 
 def per_partition(a: Access, rank: int) -> Access:
@@ -351,8 +351,8 @@ def overlaps(a: Access, b: Access) -> bool:
     return low_a < high_b and low_b < high_a
 
 
-def _around(before: Sequence[Operation], after: Sequence[Operation]) -> Around:
-    def around(*ops: Operation) -> list[Operation]:
+def _wrap(before: Sequence[Operation], after: Sequence[Operation]) -> Wrap:
+    def wrap(*ops: Operation) -> list[Operation]:
         return [*before, *ops, *after]
 
-    return around
+    return wrap

@@ -214,7 +214,7 @@ class Binder:
         i = segment.instructions[n]
         if i.ordinal not in self._watched or n in segment.births:
             return step
-        return self.recorder.around(i, step, self._late.parts)
+        return self.recorder.wrapped(i, step, self._late.parts)
 
     def _in_lane(self, w: int, step: Any) -> Step:
         """A step as a lane has it, with memory of its own where it must."""
