@@ -88,10 +88,10 @@ class _Part(NamedTuple):
 
 
 def _part_of(i: Instruction, kit: Kit, found: _Rendezvous, alone: Run | None) -> _Part:
-    made, slot = kit.made, kit.slot
-    if made is not None and _PART in made:
-        kept: _Part = made[_PART]
-        return kept
+    cache, slot = kit.core_cache, kit.slot
+    if cache is not None and _PART in cache:
+        part: _Part = cache[_PART]
+        return part
     group, shared, lead = found.group, found.shared, found.lead
     run: Run | None = None
     if not shared or slot.lnc_core == 0:
@@ -100,8 +100,8 @@ def _part_of(i: Instruction, kit: Kit, found: _Rendezvous, alone: Run | None) ->
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     begun = kit.state.collectives.setdefault((shared, lead, group), [0])
     part = _Part(run, group.index(slot.rank), others, begun)
-    if made is not None:
-        made[_PART] = part
+    if cache is not None:
+        cache[_PART] = part
     return part
 
 
@@ -133,10 +133,10 @@ def _rendezvous_of(
     A group has one for all of its members that are linked here: they are as many as ranks, and so
     is what it holds.
     """
-    slot, known = kit.slot, kit.known
-    if known is not None and slot.rank in known:
-        kept: _Rendezvous = known[slot.rank]
-        return kept
+    slot, cache = kit.slot, kit.cache
+    if cache is not None and slot.rank in cache:
+        met: _Rendezvous = cache[slot.rank]
+        return met
     group = (find or group_of)(i, slot.rank)
     if not group:
         return None
@@ -146,8 +146,8 @@ def _rendezvous_of(
     described = describe(i, group)
     within_rank = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
     found = _Rendezvous(group, shared, lead, cores, described, within_rank)
-    if known is not None:
-        known.update(dict.fromkeys(group, found))
+    if cache is not None:
+        cache.update(dict.fromkeys(group, found))
     return found
 
 

@@ -52,7 +52,7 @@ class _Groups:
         return self._on_chip[group[0] // self._per_chip]
 
 
-class _Known(NamedTuple):
+class _Cached(NamedTuple):
     """What is known of an instruction; it is kept, so that no other has its identity.
 
     Attributes:
@@ -78,13 +78,13 @@ class _Rules:
         self._costs: dict[tuple[CostRule, Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
-        self._instructions: dict[int, _Known] = {}
+        self._instructions: dict[int, _Cached] = {}
         self._groups: dict[tuple[tuple[int, ...], ...], _Groups] = {}
-        self._equal: dict[tuple[Any, ...], _Known] = {}
+        self._equal: dict[tuple[Any, ...], _Cached] = {}
 
-    def _known(self, i: Instruction) -> _Known:
-        known = self._instructions.get(id(i))
-        if known is None:
+    def _cached(self, i: Instruction) -> _Cached:
+        cached = self._instructions.get(id(i))
+        if cached is None:
             groups, pairs = None, i.args.get("source_target_pairs", ())
             if "replica_group" in i.args:
                 key = tuple(map(tuple, i["replica_group"]))
@@ -92,18 +92,18 @@ class _Rules:
                 if groups is None:
                     groups = self._groups[key] = _Groups(key, self.topology.ranks_per_chip)
             targets, sources = dict(pairs), {t: s for s, t in pairs}
-            known = _Known(i, larger_side(i), groups, targets, sources, {})
+            cached = _Cached(i, larger_side(i), groups, targets, sources, {})
             # Layers and rounds repeat what their first does.
             channels = len(i.args.get("channel_ids", ()))
-            like = (i.opcode, known.nbytes, id(groups), tuple(map(tuple, pairs)), channels)
-            equal = self._equal.setdefault((*like, _kinds(i)), known)
-            known = self._instructions[id(i)] = equal._replace(i=i)
-        return known
+            like = (i.opcode, cached.nbytes, id(groups), tuple(map(tuple, pairs)), channels)
+            equal = self._equal.setdefault((*like, _kinds(i)), cached)
+            cached = self._instructions[id(i)] = equal._replace(i=i)
+        return cached
 
-    def _question(self, known: _Known, group: tuple[int, ...], arch: Arch) -> Question:
+    def _question(self, cached: _Cached, group: tuple[int, ...], arch: Arch) -> Question:
         instance = self.topology.ranks_per_instance
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
-        return Question(known.i.opcode, known.nbytes, group, layout, arch)
+        return Question(cached.i.opcode, cached.nbytes, group, layout, arch)
 
     def _look(self, seats: Sequence[Seat]) -> None:
         """Note once where every core of the launch is."""
@@ -123,33 +123,33 @@ class _Rules:
 
     def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
-        rank, known = seats[me].rank, self._known(i)
-        assert known.groups is not None
-        number, _ = known.groups.of[rank]
-        made = known.made.get((number, seats[me].core))
+        rank, cached = seats[me].rank, self._cached(i)
+        assert cached.groups is not None
+        number, _ = cached.groups.of[rank]
+        made = cached.made.get((number, seats[me].core))
         if made is None:
-            made = self._group(known, known.groups, number, me, seats, arch)
-            known.made[number, seats[me].core] = made
+            made = self._group(cached, cached.groups, number, me, seats, arch)
+            cached.made[number, seats[me].core] = made
         return made
 
     def _group(
         self,
-        known: _Known,
+        cached: _Cached,
         groups: _Groups,
         number: int,
         me: int,
         seats: Sequence[Seat],
         arch: Arch,
     ) -> Exchange:
-        group, kind = groups.groups[number], self._kind(known.i, me, seats)
+        group, kind = groups.groups[number], self._kind(cached.i, me, seats)
         sharing = groups.sharing(group)
-        if not belongs_to_rank(known.i, 2):
+        if not belongs_to_rank(cached.i, 2):
             sharing *= len(self._cores[seats[me].rank])  # each core has tensors of its own
-        cost = self._cost(self._question(known, group, arch), sharing, len(kind))
+        cost = self._cost(self._question(cached, group, arch), sharing, len(kind))
         who = (group, kind)
         if who not in self._meets:
             self._meets[who] = self._numbers(group, kind)
-        return Exchange(known.i.opcode, (), (), cost, cost, self._meets[who])
+        return Exchange(cached.i.opcode, (), (), cost, cost, self._meets[who])
 
     def _cost(self, question: Question, sharing: int, cores: int) -> float:
         direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
@@ -174,22 +174,22 @@ class _Rules:
 
     def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
-        rank, known = seats[me].rank, self._known(i)
-        assert known.groups is not None
-        number, at = known.groups.of[rank]
-        group = known.groups.groups[number]
+        rank, cached = seats[me].rank, self._cached(i)
+        assert cached.groups is not None
+        number, at = cached.groups.of[rank]
+        group = cached.groups.groups[number]
         target, source = group[(at + 1) % len(group)], group[at - 1]
-        return self._moved(known, me, seats, arch, target, source, len(i["channel_ids"]))
+        return self._moved(cached, me, seats, arch, target, source, len(i["channel_ids"]))
 
     def pairs(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A permutation; a rank in no pair has nothing to do."""
-        rank, known = seats[me].rank, self._known(i)
-        target, source = known.targets.get(rank), known.sources.get(rank)
-        return self._moved(known, me, seats, arch, target, source, 1)
+        rank, cached = seats[me].rank, self._cached(i)
+        target, source = cached.targets.get(rank), cached.sources.get(rank)
+        return self._moved(cached, me, seats, arch, target, source, 1)
 
     def _moved(
         self,
-        known: _Known,
+        cached: _Cached,
         me: int,
         seats: Sequence[Seat],
         arch: Arch,
@@ -198,23 +198,23 @@ class _Rules:
         channels: int,
     ) -> Exchange:
         """Send to one rank, receive from another; each may be missing, or the rank itself."""
-        i = known.i
+        i = cached.i
         if target is None and source is None:
             return Exchange(i.opcode, (), (), 0.0, 0.0)
-        made = known.made.get(me)
+        made = cached.made.get(me)
         if made is not None:
             return made
         rank, kind = seats[me].rank, self._kind(i, me, seats)
         busy = 0.0
         if target is not None:
-            question = self._question(known, (rank, target), arch)
+            question = self._question(cached, (rank, target), arch)
             busy = self._once(self._between_two, question, channels, len(kind))
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
         same_rank = [n for n in self._numbers([rank], kind) if n != me]
         # A rank's cores start together and are over together.
         made = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
-        known.made[me] = made
+        cached.made[me] = made
         return made
 
     def _between_two(self, question: Question, channels: int, cores: int) -> float:

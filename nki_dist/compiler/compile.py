@@ -16,7 +16,7 @@ from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.config import BARRIER_CHECK, checks_of, config_of
 from nki_dist.compiler.kernel_rules import check_arguments, check_grid, check_signature
-from nki_dist.compiler.notes import asked_for, note
+from nki_dist.compiler.notes import is_due, note
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
 from nki_dist.compiler.passes.conflicts import find_conflicts
@@ -161,7 +161,7 @@ def note_style(
     if not checks.nki.strictly("all of Python"):
         found += check_sources(functions)
     for warning in found:
-        if asked_for(warning, checks):
+        if is_due(warning, checks):
             note(program, warning)
 
 

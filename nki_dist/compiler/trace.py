@@ -34,7 +34,7 @@ from nki_dist.compiler.config import Configured
 from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
-from nki_dist.compiler.notes import asked_for, note
+from nki_dist.compiler.notes import is_due, note
 from nki_dist.compiler.ownership import check_dynamic, check_register, foreign, owns
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
@@ -43,8 +43,8 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
-from nki_dist.isa.known import Pattern
 from nki_dist.isa.operands import Tensor
+from nki_dist.isa.pattern import Pattern
 from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec, release_in_force
@@ -118,7 +118,7 @@ class Trace(Configured, LoopTrace):
 
     def warn(self, warning: NkiWarning) -> None:
         """Keep a warning with the program, if the policy asks for it; every launch gives it."""
-        if asked_for(warning.at(location=self.where(), core=self.core), self.checks):
+        if is_due(warning.at(location=self.where(), core=self.core), self.checks):
             self.doubts += 1
             note(self.program, warning)
 

@@ -356,7 +356,7 @@ class NeuronCore:
             links.end()
             answer.sent = links.sent
             payloads = links.payloads
-            answer.message_memory, answer.lends_stacks = payloads.kept_bytes, payloads.lends_stacks
+            answer.message_memory, answer.lends_stacks = payloads.nbytes, payloads.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _meet(self, launch: int, links: Links) -> list[Message]:

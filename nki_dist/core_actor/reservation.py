@@ -64,7 +64,7 @@ class Reservation:
         self.bundles: list[dict[str, float]] = list(group.bundle_specs)
 
     @classmethod
-    def made(cls, request: Request, processes: Sequence[int], check: Check) -> Reservation:
+    def create(cls, request: Request, processes: Sequence[int], check: Check) -> Reservation:
         """A new one; it may take long until it is there (`nodes`).
 
         Args:
@@ -188,7 +188,7 @@ def wait_for_processors(check: Check, gone: Collection[str] = ()) -> None:
     """
     if any(map(processors, alive(gone).values())) or _started_here():
         return
-    asked = Reservation.made(Request({"num_cpus": 1}), [1], check)
+    asked = Reservation.create(Request({"num_cpus": 1}), [1], check)
     try:
         asked.nodes()
     except LaunchError:

@@ -236,7 +236,7 @@ class Reserved(Bundles):
         return super().placed(keys, sizes, gone)
 
     def _reserve(self, sizes: Sequence[int]) -> None:
-        self._group = Reservation.made(self._request, sizes, self._check)
+        self._group = Reservation.create(self._request, sizes, self._check)
 
     def over(self) -> bool:
         return False

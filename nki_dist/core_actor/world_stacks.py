@@ -19,10 +19,10 @@ from nki_dist.hbm.node_regions import NodeRegions
 from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
     NodeStacks,
-    all_made,
     make_fill,
     sparse,
     unknown_there,
+    with_arrays,
 )
 from nki_dist.ranges import named
 
@@ -160,4 +160,4 @@ class WorldStacks(WorldMemory[NodeStacks]):
             except TypeError as error:
                 if "serialize" not in str(error):
                     raise
-        return fill(make_fill(layout, all_made(inputs, ranks), ranks, travels=True))
+        return fill(make_fill(layout, with_arrays(inputs, ranks), ranks, travels=True))

@@ -134,7 +134,7 @@ def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
         assert probe.run()
         values = probe.values(n, every)
         odd, made = not_finite(values), np.zeros(values.shape, bool)
-        for value in asked_for(log.at(number), r.dtype):
+        for value in overflowing(log.at(number), r.dtype):
             odd &= ~((values == value) | (np.isnan(values) & np.isnan(value)))
         for test in (not_finite, np.isnan):
             if odd.any() and probe.run(calm=test):
@@ -146,7 +146,7 @@ def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
     return None
 
 
-def asked_for(i: Instruction, dtype: DType) -> list[Any]:
+def overflowing(i: Instruction, dtype: DType) -> list[Any]:
     """Numbers of an instruction that its destination holds as inf or NaN."""
     with np.errstate(all="ignore"):
         numbers = [

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.forks import cached_property
-from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.columns import Columns
 from nki_dist.insight.divergence import first_divergence
 from nki_dist.insight.executed import Executions
@@ -21,6 +20,7 @@ from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
+from nki_dist.insight.query import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
     Difference,

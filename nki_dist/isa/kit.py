@@ -97,8 +97,8 @@ class Kit:
         # While an instruction is linked that several cores of the process have: what it keeps for
         # the others, and what it keeps for those of this core that have equal arguments. None where
         # nobody else will ask.
-        self.known: dict[Any, Any] | None = None
-        self.made: dict[Any, Any] | None = None
+        self.cache: dict[Any, Any] | None = None
+        self.core_cache: dict[Any, Any] | None = None
 
     def begin(self, waits: bool = False) -> None:
         """Start linking another instruction: its scratch may overlay the previous one's.

@@ -37,8 +37,8 @@ from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.kit import Kit  # noqa: F401 -- this, too
-from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Tensor, roles_of
+from nki_dist.isa.pattern import parameters
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tensor_engine import ArrayTile, Factors

@@ -16,7 +16,7 @@ import numpy as np
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
-from nki_dist.hbm.contents import made
+from nki_dist.hbm.contents import as_array
 from nki_dist.hbm.layout import Given
 from nki_dist.hbm.regions import KEPT, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
@@ -104,7 +104,7 @@ class Residence:
         untold = any(t is tensor for t, _, _ in self._untold)
         if tensor._error is not None and tensor._restore is not None and not untold:
             values = tensor._restore()
-            tensor._check_fits(made(values[0]))
+            tensor._check_fits(as_array(values[0]))
             self.fresh(tensor, values, host)
             tensor._error = None
         refuse_failed(tensor)
@@ -337,7 +337,7 @@ def restorer(
     copies: dict[int, np.ndarray] = {}
     for v in values:
         if id(v) not in copies:
-            copies[id(v)] = made(v).copy()
+            copies[id(v)] = as_array(v).copy()
     kept: Values = [copies[id(v)] for v in values]
     return lambda: kept
 

@@ -294,11 +294,11 @@ class Binder:
             return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
         exchanges = self._placed.exchanges
         like = exchanges.like(i)
-        kit.known, kit.made = exchanges.known(like), self._made.setdefault(like, {})
+        kit.cache, kit.core_cache = exchanges.cache(like), self._made.setdefault(like, {})
         try:
             return spec.link_exchange(i, kit)
         finally:
-            kit.known = kit.made = None
+            kit.cache = kit.core_cache = None
 
 
 def _single(kit: Kit, masked: Collection[int], i: Instruction) -> Step:

@@ -67,7 +67,7 @@ def default_host() -> str:
     return _choice(HOST_VARIABLE, HOSTS)
 
 
-def cluster_wanted() -> bool:
+def uses_pool() -> bool:
     """Whether a Ray that `nki-dist cluster` keeps may be used."""
     return _choice(CLUSTER_VARIABLE, ("auto", "off")) == "auto"
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from bench.accuracy import widths
 from bench.accuracy.judge import by_family
 from nki_dist.timing.band import COLLECTIVES, WIDTHS
-from tests.accuracy.made import point
+from tests.accuracy.fixtures import point
 
 WANTED = norm.ppf((1 + widths.AIM) / 2)  # spreads that hold AIM of normal errors
 SHAPES = ({"kernel": 1.0}, {"around": 1.0}, {"kernel": 0.5, "around": 0.5})

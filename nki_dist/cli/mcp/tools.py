@@ -34,7 +34,7 @@ def _tool(
         of_a_program: it looks at one, which comes last in the command.
     """
 
-    def made(words: Callable[..., Sequence[str]]) -> Callable[..., dict[str, Any]]:
+    def decorate(words: Callable[..., Sequence[str]]) -> Callable[..., dict[str, Any]]:
         @functools.wraps(words)
         def tool(
             self: Tools,
@@ -62,7 +62,7 @@ def _tool(
         )
         return tool
 
-    return made
+    return decorate
 
 
 def _parameters(named: Mapping[str, Any]) -> list[inspect.Parameter]:

@@ -20,7 +20,7 @@ from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError
-from nki_dist.runtime.settings import CLUSTER_VARIABLE, cluster_wanted
+from nki_dist.runtime.settings import CLUSTER_VARIABLE, uses_pool
 
 _OFF: Final = f"{CLUSTER_VARIABLE}=off doesn't look for one"
 
@@ -34,7 +34,7 @@ def join(store: int | None) -> bool:
     Raises:
         LaunchError: NKI_DIST_CLUSTER isn't a word that there is.
     """
-    if not cluster_wanted() or not place.possible():
+    if not uses_pool() or not place.possible():
         return False
     try:
         status = place.status()
@@ -106,7 +106,7 @@ class Loan:
     def __init__(self, count: int) -> None:
         self._line: place.Line | None = None
         self._names: list[str] = []
-        if not cluster_wanted() or not place.possible():
+        if not uses_pool() or not place.possible():
             return
         try:
             line = place.connect()

@@ -18,7 +18,7 @@ from nki_dist.cli.shared.command import refused
 from nki_dist.cli.shared.files import check_writable, writing
 from nki_dist.errors import NkiError
 from nki_dist.insight.record import Record
-from nki_dist.launcher.asked import Asker
+from nki_dist.launcher.queries import Querier
 from nki_dist.launcher.session import session
 
 
@@ -42,7 +42,7 @@ def add_launches(parser: argparse.ArgumentParser) -> None:
     program.add_options(parser)
 
 
-def asked(
+def answer_queries(
     arguments: argparse.Namespace,
     ask: Callable[[Record], Sequence[Any]],
     data: Callable[[Sequence[Any]], dict[str, Any]],
@@ -60,7 +60,7 @@ def asked(
 
 
 def looked_at(
-    arguments: argparse.Namespace, ask: Callable[[Record], Any], show: Callable[[Asker], None]
+    arguments: argparse.Namespace, ask: Callable[[Record], Any], show: Callable[[Querier], None]
 ) -> int:
     """Run the program, ask its launches, show what they say; a failing SystemExit goes through.
 
@@ -72,8 +72,8 @@ def looked_at(
     """
     if unread := program.unreadable(arguments):
         return unread
-    asker = Asker(ask, arguments.kernel, _number(arguments.launch))
-    session().observer = asker
+    querier = Querier(ask, arguments.kernel, _number(arguments.launch))
+    session().observer = querier
     status = 1
     try:
         with printing_to_stderr() if arguments.json else nullcontext():
@@ -84,8 +84,8 @@ def looked_at(
         status = 0  # a program may say so, too; whether answers are good is told afterwards
     finally:  # launches before an error or sys.exit() are of interest, too
         session().observer = None
-        show(asker)
-    answered = [a for _, _, a in asker.answers if not isinstance(a, NkiError)]
+        show(querier)
+    answered = [a for _, _, a in querier.answers if not isinstance(a, NkiError)]
     return status or (0 if answered else 1)
 
 
@@ -103,7 +103,7 @@ def _number(text: str) -> int | None:
 
 
 def _show(
-    asker: Asker,
+    querier: Querier,
     arguments: argparse.Namespace,
     data: Callable[[Sequence[Any]], dict[str, Any]],
     page: Callable[[Sequence[Any]], str] | None,
@@ -111,26 +111,26 @@ def _show(
     if arguments.json:
         found = [
             {"kernel": kernel, "launch": number, **_data(answers, data)}
-            for kernel, number, answers in asker.answers
+            for kernel, number, answers in querier.answers
         ]
         print(json.dumps(found, indent=1))
     else:
-        for kernel, number, answers in asker.answers:
+        for kernel, number, answers in querier.answers:
             print(f"\n==== {kernel}, launch {number} of its kind")
             print(*([answers] if isinstance(answers, NkiError) else answers), sep="\n")
-        if not asker.answers:
-            print(f"\n{nothing(asker)}")
+        if not querier.answers:
+            print(f"\n{nothing(querier)}")
     if arguments.html is not None:  # which may fail, and answers have taken a while
-        for name, text in _pages(asker, arguments, page):
+        for name, text in _pages(querier, arguments, page):
             with writing("--html", name):
                 Path(name).write_text(text, encoding="utf-8")
 
 
-def nothing(asker: Asker) -> str:
+def nothing(querier: Querier) -> str:
     """What there was, where no launch was asked."""
-    if not asker.launches:
+    if not querier.launches:
         return "no kernel was launched"
-    names = ", ".join(f"{name} ({count})" for name, count in asker.launches.items())
+    names = ", ".join(f"{name} ({count})" for name, count in querier.launches.items())
     return f"no launch was asked; the program launched {names}"
 
 
@@ -139,19 +139,19 @@ def _data(answers: Any, data: Callable[[Sequence[Any]], dict[str, Any]]) -> dict
 
 
 def _pages(
-    asker: Asker,
+    querier: Querier,
     arguments: argparse.Namespace,
     page: Callable[[Sequence[Any]], str] | None,
 ) -> Iterator[tuple[str, str]]:
     """Files and what they hold: answers as texts, or what `page` makes of them. Of several launches
     that is FILE-1, FILE-2, ..., to which FILE leads."""
-    pages = [page is not None and not isinstance(a, NkiError) for *_, a in asker.answers]
+    pages = [page is not None and not isinstance(a, NkiError) for *_, a in querier.answers]
     first = Path(arguments.html)
     if page is not None and pages == [True]:
-        yield str(first), page(asker.answers[0][2])
+        yield str(first), page(querier.answers[0][2])
         return
     parts = []
-    for n, (kernel, number, answers) in enumerate(asker.answers, 1):
+    for n, (kernel, number, answers) in enumerate(querier.answers, 1):
         parts.append(f"<h2>{escape(kernel)}, launch {number} of its kind</h2>")
         if page is not None and pages[n - 1]:
             name = first.with_name(f"{first.stem}-{n}{first.suffix}")
@@ -160,7 +160,7 @@ def _pages(
         shown = [answers] if isinstance(answers, NkiError) else answers
         parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
     if not parts:
-        parts.append(f"<p>{escape(nothing(asker))}</p>")
+        parts.append(f"<p>{escape(nothing(querier))}</p>")
     title = escape(arguments.program)
     head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
     yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])

@@ -1,4 +1,4 @@
-"""What is known of all calls of instructions that differ only in offsets; see isa.patterns."""
+"""Pattern of calls: what is cached of all that differ only in offsets; see isa.patterns."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def starts(a: Access) -> tuple[int, int]:
     return first, last
 
 
-def held(value: Any) -> Any:
+def ints_in(value: Any) -> Any:
     """What lists and tuples of ints hold, however deep; None for everything else."""
     kind = type(value)
     if kind is not list and kind is not tuple:
         return None
-    content = [n if type(n) is int else held(n) for n in value]
+    content = [n if type(n) is int else ints_in(n) for n in value]
     return None if None in content else (kind, *content)
 
 

@@ -1,4 +1,4 @@
-"""Watches for what a record is asked: writes to a tensor or from a line, what was alive there."""
+"""Queries of records: writes to a tensor or from a line, what was alive there."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from nki_dist.program.storage import contiguous_strides
 from nki_dist.program.walk import returned
 
 
-def is_line(where: str | None, asked: str | int) -> bool:
+def is_line(where: str | None, query: str | int) -> bool:
     """Whether a kernel line is meant: "file.py:12", with or without folders, or 12."""
     if where is None:
         return False
-    if isinstance(asked, int):
-        return where.endswith(f":{asked}")
-    return where == asked or where.endswith("/" + asked.lstrip("/")) or asked.endswith("/" + where)
+    if isinstance(query, int):
+        return where.endswith(f":{query}")
+    return where == query or where.endswith("/" + query.lstrip("/")) or query.endswith("/" + where)
 
 
-def is_tensor(s: Storage, asked: str | int) -> bool:
+def is_tensor(s: Storage, query: str | int) -> bool:
     """Whether a tensor is meant: by its name, or what the source calls it."""
-    return asked in {s.name, s.called, s.title} - {""}
+    return query in {s.name, s.called, s.title} - {""}
 
 
-def unknown(launched: Launched, asked: str | int) -> str:
+def unknown(launched: Launched, query: str | int) -> str:
     """What is wrong with the name of a tensor or line; nothing if the kernel has one."""
     names: dict[str, None] = {}
     for program in (p for c in dict.fromkeys(launched.each) for p in c.programs):
         for i in instructions(program.body):
             where = program.where(i.location)
-            if is_line(where, asked):
+            if is_line(where, query):
                 return ""
             names[where or ""] = None
         for s in program.storages:
-            if is_tensor(s, asked):
+            if is_tensor(s, query):
                 return ""
             names[s.title] = None
-    near = get_close_matches(str(asked), names, 3, 0.3)
+    near = get_close_matches(str(query), names, 3, 0.3)
     kernel = launched.compiled.kernel
-    return f"{asked!r} is no tensor and no line of {kernel}" + (
+    return f"{query!r} is no tensor and no line of {kernel}" + (
         f"; near are {', '.join(near)}" if near else ""
     )
 
 
-def check_known(launched: Launched, asked: str | int) -> None:
+def check_query(launched: Launched, query: str | int) -> None:
     """Some tensor or line of the kernel is meant.
 
     Raises:
         LaunchError: none is.
     """
-    if text := unknown(launched, asked):
+    if text := unknown(launched, query):
         raise unanswered(
             text,
             "ask for a tensor by name= or by what the kernel calls it, for a line as 'file.py:12'",
@@ -81,9 +81,9 @@ def check_core(launched: Launched, core: int | None, rank: int | None) -> None:
             raise unanswered(fault, got=value, least=0, most=count - 1)
 
 
-def writes_of(log: Log, asked: str | int, core: int | None, rank: int | None) -> Writes:
+def writes_of(log: Log, query: str | int, core: int | None, rank: int | None) -> Writes:
     """Everything written to a tensor or from a line; see `Record.writes`."""
-    check_known(log.launched, asked)
+    check_query(log.launched, query)
     check_core(log.launched, core, rank)
     found, done = Writes(), {}
 
@@ -97,8 +97,8 @@ def writes_of(log: Log, asked: str | int, core: int | None, rank: int | None) ->
             where, lnc_core, of, _ = log.who(number)
             if core in (None, lnc_core) and rank in (None, of):
                 written = INSTRUCTIONS[i.opcode].writes(i)
-                if not is_line(where, asked):
-                    written = [a for a in written if is_tensor(a.storage, asked)]
+                if not is_line(where, query):
+                    written = [a for a in written if is_tensor(a.storage, query)]
                 if written:
                     done[number] = partial(told, number, log.regions(number, written))
     Then(log, done)
@@ -164,21 +164,21 @@ def _alive(place: Place, i: Instruction) -> Iterator[Alive]:
             yield Alive(s.title, s.region.value, s.address, r.values(r.get(place.kit)))
 
 
-def moment_of(log: Log, asked: str | int, core: int, rank: int, times: int) -> Moment:
+def moment_of(log: Log, query: str | int, core: int, rank: int, times: int) -> Moment:
     """What was alive after a line; see `Record.at`."""
     launched = log.launched
-    check_known(launched, asked)
+    check_query(launched, query)
     check_core(launched, core, rank)
     here = next(s.core for s in launched.slots if (s.lnc_core, s.rank) == (core, rank))
     done = [
         (number, str(launched.where(here, i)))
         for number, i in enumerate(log.instructions)
-        if i is not None and log.cores[number] == here and is_line(launched.where(here, i), asked)
+        if i is not None and log.cores[number] == here and is_line(launched.where(here, i), query)
     ]
     count = len(done)
     if times not in range(-count, count):
         raise unanswered(
-            f"core {core} of rank {rank} carried out line {asked} "
+            f"core {core} of rank {rank} carried out line {query} "
             + (f"{plural(count, 'time')}; times={times} is none of them" if count else "never"),
             "times=0 is the first and -1 the last; Record.writes(line) lists who did, and when",
             **({"got": times, "least": -count, "most": count - 1} if count else {}),

@@ -11,12 +11,12 @@ from nki_dist.errors import NkiError
 from nki_dist.forks import Shared
 from nki_dist.insight.record import Record
 from nki_dist.launcher.profiles import profile_of_reports
-from nki_dist.launcher.recording import kept, launched
+from nki_dist.launcher.recording import copied, launched
 from nki_dist.runtime.hosts import Launch, LaunchResult
 from nki_dist.timing import COMPILED
 
 
-class Asker(Shared):
+class Querier(Shared):
     """An observer of launches (`Session.observer`) that records some of them and asks at once.
 
     A record holds copies of its arguments, so none outlives the answer. What goes wrong with the
@@ -56,7 +56,7 @@ class Asker(Shared):
         timed = partial(
             profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED, programs
         )
-        made = launched(world, compiled, kept(launch.inputs), programs)
+        made = launched(world, compiled, copied(launch.inputs), programs)
         record = Record(None, made, result.reports, timed)
         try:
             answer = self._ask(record)
@@ -66,4 +66,4 @@ class Asker(Shared):
             self.answers.append((compiled.kernel, number, answer))
 
 
-__all__ = ["Asker"]
+__all__ = ["Querier"]
