@@ -165,7 +165,7 @@ def test_environment_variables_are_known_to_the_code(page: Path) -> None:
 
 
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
-    listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Rooms")[0]
+    listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Packages")[0]
     packages = [set(line.split()) for line in listed.splitlines() if line.strip()]
     folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
     folders |= {"errors", "forks", "ranges", "release", "checks", "tricks"}
