@@ -182,6 +182,6 @@ def test_a_kernel_comes_to_the_rules_that_judge_it(places):
         sys.settrace(before)
         rules.threading.settrace(before)
     met = {name for name, (_, place) in places.items() if place in watch.met}
-    assert {"tile-partitions", "dma-packed"} <= met
+    assert {"tile-partitions", "dma-hwdge-type"} <= met
     assert not {"matmul-moving-columns", "topk-index", "send-gpsimd"} & met
     assert "dma_copy: dst=hbm float32, src=sbuf float32" in constructs.of(compiled)

@@ -252,9 +252,7 @@ def free_up_to(
             )
 
 
-def check_elements(
-    name: str, a: Access, count: int, why: str, *, code: str = "free-mismatch"
-) -> None:
+def check_elements(name: str, a: Access, count: int, why: str, *, code: str) -> None:
     """So many elements per partition, for a reason that the message gives."""
     if a.free_size != count:
         raise NkiValidationError(

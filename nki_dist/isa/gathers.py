@@ -158,7 +158,7 @@ def _check(i: Instruction, arch: Arch) -> None:
             numbers={"got": count, "most": arch.local_gather_indices_max},
         )
     why = f"{count} indices of {width} elements make {count * width}"
-    check_elements("dst", dst, count * width, why)
+    check_elements("dst", dst, count * width, why, code="free-mismatch")
 
 
 @local_gather.meaning

@@ -48,7 +48,8 @@ def nonzero_with_count(
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
     wanted = src.free_size + 1
-    check_elements("dst", dst, wanted, f"must be one more than src's {src.free_size}")
+    why = f"must be one more than src's {src.free_size}"
+    check_elements("dst", dst, wanted, why, code="free-mismatch")
     core = arch.gpsimd_core_partitions
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) % core:

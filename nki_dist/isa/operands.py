@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -353,19 +354,23 @@ class Register(Role):
         raise NkiValidationError(message, code="register-kind")
 
 
+_WRONG_KIND: Final = partial(wrong_value, code="argument-kind")
+
+
 @dataclass(eq=False)
 class Integer(Role):
     """A compile-time int of a range, or a register.
 
     Attributes:
         allowed: what messages say it may be.
+        refused: the error of another value.
         narrow: registers hold 32 bits.
     """
 
     allowed: str
     least: int
     most: float = inf
-    code: str = "argument-kind"
+    refused: Callable[..., NkiValidationError] = _WRONG_KIND
     narrow: bool = True
 
     def accept(self, name: str, value: Any) -> Any:
@@ -373,7 +378,7 @@ class Integer(Role):
             return value.narrow(name) if self.narrow else value
         if isinstance(value, (int, np.integer)) and self.least <= value <= self.most:
             return int(value)
-        raise wrong_value(name, value, self.allowed, code=self.code)
+        raise self.refused(name, value, self.allowed)
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -22,6 +23,7 @@ import numpy as np
 from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, NkiValidationError
 from nki_dist.isa.checks import check_one_element
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.operands import HBM, SBUF, Custom, Integer, Number, Op, Register, read, write
 from nki_dist.isa.registers import register_load, store_register
@@ -40,7 +42,7 @@ _OPERAND: Final = Integer(
     "a register or an int of 64 bits",
     int(int64.min),
     int(int64.max),
-    code="scalar-operand",
+    refused=partial(wrong_value, code="scalar-operand"),
     narrow=False,
 )
 

@@ -47,7 +47,8 @@ def _check(i: Instruction, arch: Arch) -> None:
             numbers={"dst": dst.shape[0], "segment_ids": ids.shape[0], "allowed": 1},
         )
     wanted = 2 * ids.free_size
-    check_elements("dst", dst, wanted, f"{ids.free_size} segment ids need {wanted}")
+    why = f"{ids.free_size} segment ids need {wanted}"
+    check_elements("dst", dst, wanted, why, code="free-mismatch")
 
 
 @sequence_bounds.meaning

@@ -99,7 +99,8 @@ def _rows(i: Instruction, arch: Arch) -> None:
     shape, dst = i["data"].shape, i["dst"]
     axes = _reduced_axes(i)
     kept = prod(shape[1 : len(shape) - len(axes)])
-    check_elements("dst", dst, kept, f"reducing dimensions {axes} of shape {shape} leaves {kept}")
+    why = f"reducing dimensions {axes} of shape {shape} leaves {kept}"
+    check_elements("dst", dst, kept, why, code="free-mismatch")
 
 
 @tensor_reduce.check

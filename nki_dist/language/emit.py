@@ -24,7 +24,7 @@ from nki_dist.isa.described import advice, described
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.reciprocal import reciprocal as _reciprocal
-from nki_dist.isa.spec import may_reject
+from nki_dist.isa.spec import current_tracer, may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_reductions import tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
@@ -40,6 +40,7 @@ NUMBERS = (int, float, np.number, np.bool_)
 
 def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
+    current_tracer()  # outside of a kernel, that is what is wrong
     return NkiValidationError(text, code=code, instruction=f"nl.{function}", **more)
 
 

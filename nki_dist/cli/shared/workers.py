@@ -94,7 +94,7 @@ class Worker:
 
     def end(self) -> int:
         """End it and its descendants, if they haven't; returns its exit status."""
-        for pid in descendants(self.pid):
+        for pid in [*descendants(self.pid)]:  # before the first is gone, and its children others'
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):  # there is no group before it has made one

@@ -6,10 +6,12 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.operands import Integer, Number, Register
 from nki_dist.isa.registers import set_register
@@ -47,7 +49,9 @@ def _rank(i: Instruction, kit: Kit) -> list[Operation]:
 )
 def read_ring_rank_id(
     dst=Register("w", rank=True),
-    iteration_id=Integer("an int from 0, or a register", 0, code="rank-form"),
+    iteration_id=Integer(
+        "an int from 0, or a register", 0, refused=partial(wrong_value, code="rank-form")
+    ),
     replica_group=r.GROUPS,
     channel_id=Number(integer=True),
 ):
