@@ -13,43 +13,19 @@ Not checked: whether the program computes anything sensible, or ever ends.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from nki_dist import arch as architectures
 from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.decode_body import BodyReader
 from nki_dist.compiler.decode_facts import check_instructions, read_facts
+from nki_dist.compiler.encode import FIELDS
 from nki_dist.compiler.values import Structure, read_value
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
 from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
 from nki_dist.isa.checks import check_size
 from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
 from nki_dist.program.uncollected import uncollected
-
-FIELDS: Final = (
-    "kernel",
-    "platform",
-    "core",
-    "cores",
-    "registers",
-    "kinds",
-    "storages",
-    "indices",
-    "addresses",
-    "data",
-    "patterns",
-    "accesses",
-    "dynamics",
-    "forms",
-    "code",
-    "loops",
-    "after",
-    "groups",
-    "locations",
-    "outputs",
-    "facts",
-    "texts",
-)
 
 
 def decode(data: bytes, verify: bool = True) -> Program:

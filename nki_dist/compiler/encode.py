@@ -27,6 +27,11 @@ from nki_dist.errors import ProgramFormatError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, VirtualRegister
 
+FIELDS: Final = (
+    "kernel", "platform", "core", "cores", "registers", "kinds", "storages", "indices",
+    "addresses", "data", "patterns", "accesses", "dynamics", "forms", "code", "loops", "after",
+    "groups", "locations", "outputs", "facts", "texts",
+)  # fmt: skip
 LOOP_BEGIN: Final = -1
 LOOP_END: Final = -2
 PLACED: Final = 1
@@ -52,35 +57,31 @@ def encode(program: Program) -> bytes:
     return pack(PROGRAM, _Encoder(program).body())
 
 
-class _Table:
-    """Numbers for values, first come first served."""
+class _Table(list[Any]):
+    """Rows with numbers, first come first served."""
 
     def __init__(self) -> None:
-        self.rows: list[Any] = []
         self._numbers: dict[Any, int] = {}
 
     def number(self, key: Any, row: Callable[[], Any]) -> int:
         n = self._numbers.get(key)
         if n is None:
-            n = self._numbers[key] = len(self.rows)
-            self.rows.append(row())
+            n = self._numbers[key] = len(self)
+            self.append(row())
         return n
 
 
 class _Encoder:
+    """Attributes are called as the fields they become; other fields are the program's."""
+
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.texts = _Table()
-        self.kinds = _Table()
-        self.patterns = _Table()
-        self.forms = _Table()
+        self.texts, self.kinds, self.patterns, self.forms, self.rows = (_Table() for _ in range(5))
         self.loops: list[Any] = []
         self.code: list[int] = []
         self.after: list[list[int]] = []
         self.groups: list[int] = []
         self.dynamics: list[list[Any]] = []
-        self._accesses: dict[Any, int] = {}
-        self._access_rows: tuple[list[int], list[int], list[int]] = ([], [], [])
         # The program keeps every access alive while it is encoded, so ids aren't reused.
         self._access_ids: dict[int, int] = {}
         self._ordinal = 0
@@ -88,40 +89,24 @@ class _Encoder:
     def body(self) -> dict[str, Any]:
         p = self.program
         self._block(p.body)
-        outputs = write_value(p.outputs, self.access, int)
-        facts = write_value(p.facts, self.access, int)
-        storages = [part for s in p.storages for part in self._storage(s)]
-        locations = [
-            part
-            for file, line, function in p.locations
-            for part in (self._text(file), int(line), self._text(function))
-        ]
-        return {
-            "kernel": p.kernel,
-            "platform": p.platform,
-            "core": p.core,
-            "cores": p.cores,
-            "registers": p.registers,
-            "kinds": self.kinds.rows,
-            "storages": storages,
+        made = {
+            "outputs": write_value(p.outputs, self.access, int),
+            "facts": write_value(p.facts, self.access, int),
+            "storages": [part for s in p.storages for part in self._storage(s)],
             "indices": [x for s in p.storages if s.index != -1 for x in (s.number, s.index)],
             "addresses": [
                 x for s in p.storages if s.address is not None for x in (s.number, *s.address)
             ],
             "data": [[s.number, s.data] for s in p.storages if s.data is not None],
-            "patterns": self.patterns.rows,
-            "accesses": list(self._access_rows),
-            "dynamics": self.dynamics,
-            "forms": self.forms.rows,
-            "code": self.code,
-            "loops": self.loops,
-            "after": self.after,
-            "groups": self.groups,
-            "locations": locations,
-            "outputs": outputs,
-            "facts": facts,
-            "texts": self.texts.rows,
+            "accesses": list(zip(*self.rows, strict=True)) or [()] * 3,
+            "locations": [
+                part
+                for file, line, function in p.locations
+                for part in (self._text(file), int(line), self._text(function))
+            ],
         }
+        found = {**vars(p), **vars(self), **made}
+        return {field: found[field] for field in FIELDS}
 
     # ---- storages and accesses --------------------------------------------------------------
 
@@ -145,7 +130,7 @@ class _Encoder:
         return n
 
     def _new_access(self, a: Access) -> int:
-        storage, dynamic = a.storage, a.dynamic
+        storage = a.storage
         number = storage.number
         if not 0 <= number < len(self.program.storages) or (
             self.program.storages[number] is not storage
@@ -159,26 +144,23 @@ class _Encoder:
             (shape, strides, dtype),
             lambda: [dtype, [int(n) for n in shape], [int(n) for n in strides]],
         )
-        moving = None
-        if dynamic is not None:
-            source = dynamic.source
-            # Registers are negative numbers, so one integer tells both kinds of source apart.
-            at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
-            places = dynamic.within or dynamic.extent or ()
-            numbers = (dynamic.stride, dynamic.limit, dynamic.dim, *places)
-            numbers += (1,) if dynamic.extent else ()
-            moving = (dynamic.kind, at, *map(int, numbers))
-        key = (number, a.offset, pattern, moving)
-        n = self._accesses.get(key)
-        if n is None:
-            n = self._accesses[key] = len(self._access_rows[0])
-            for column, value in zip(
-                self._access_rows, (number, int(a.offset), pattern), strict=True
-            ):
-                column.append(value)
+        moving = self._moving(a.dynamic)
+
+        def row() -> tuple[int, int, int]:
             if moving is not None:
-                self.dynamics.append([n, *moving])
-        return n
+                self.dynamics.append([len(self.rows), *moving])
+            return number, int(a.offset), pattern
+
+        return self.rows.number((number, a.offset, pattern, moving), row)
+
+    def _moving(self, dynamic: Any) -> tuple[Any, ...] | None:
+        if dynamic is None:
+            return None
+        source = dynamic.source
+        # Registers are negative numbers, so one integer tells both kinds of source apart.
+        at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
+        places = (*(dynamic.within or dynamic.extent or ()), *((1,) if dynamic.extent else ()))
+        return dynamic.kind, at, *map(int, (dynamic.stride, dynamic.limit, dynamic.dim, *places))
 
     # ---- instructions -----------------------------------------------------------------------
 
