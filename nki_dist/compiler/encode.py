@@ -21,9 +21,8 @@ from typing import Any, Final
 import msgpack
 
 from nki_dist.compiler.values import write_value
-from nki_dist.compiler.wire import PROGRAM, pack
+from nki_dist.compiler.wire import PROGRAM, pack, unwritable
 from nki_dist.dtypes import DType
-from nki_dist.errors import ProgramFormatError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, VirtualRegister
 
@@ -130,14 +129,11 @@ class _Encoder:
         return n
 
     def _new_access(self, a: Access) -> int:
-        storage = a.storage
-        number = storage.number
-        if not 0 <= number < len(self.program.storages) or (
-            self.program.storages[number] is not storage
-        ):
-            raise ProgramFormatError(
-                f"{storage.label} isn't among the storages of the program of {self.program.kernel}",
-                code="program-unwritable",
+        number, storages = a.storage.number, self.program.storages
+        if not 0 <= number < len(storages) or storages[number] is not a.storage:
+            unwritable(
+                f"{a.storage.label} isn't among the storages of the program of "
+                f"{self.program.kernel}"
             )
         shape, strides, dtype = a.shape, a.strides, a.dtype.name
         pattern = self.patterns.number(
@@ -176,27 +172,19 @@ class _Encoder:
 
     def _instruction(self, i: Instruction) -> None:
         if i.ordinal != self._ordinal:
-            raise ProgramFormatError(
-                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0",
-                code="program-unwritable",
+            unwritable(
+                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0"
             )
         self._ordinal += 1
         if i.opcode not in INSTRUCTIONS:
-            raise ProgramFormatError(
-                f"{i!r}: there is no instruction {i.opcode!r}", code="program-unwritable"
-            )
+            unwritable(f"{i!r}: there is no instruction {i.opcode!r}")
         names, args = parameters(i.opcode), i.args
         if len(args) != len(names) or not all(n in args for n in names):
-            raise ProgramFormatError(
-                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}",
-                code="program-unwritable",
-            )
-        key: list[Any] = [i.opcode, i.engine]
+            unwritable(f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}")
         operands: list[int] = []
-        for name in names:
-            key.append(self._key(args[name], operands))
-        key.append(i.accumulation)
-        form = self.forms.number(tuple(key), lambda: self._form(i, names))
+        values = [self._key(args[name], operands) for name in names]
+        key = (i.opcode, i.engine, *values, i.accumulation)
+        form = self.forms.number(key, lambda: self._form(i, names))
         self.code += (form, i.location, *operands)
         if i.after:
             self.after.append([i.ordinal, *i.after])
@@ -217,15 +205,9 @@ class _Encoder:
             return kind, value
         if kind is float:
             return kind, struct.pack("<d", value)  # tells -0.0 from 0.0
-        if kind is VirtualRegister:
-            operands.append(value.number)
-            return VirtualRegister
-        packed = write_value(
-            value,
-            lambda a: operands.append(self.access(a)),
-            lambda number: operands.append(number),
+        return msgpack.packb(
+            write_value(value, lambda a: operands.append(self.access(a)), operands.append)
         )
-        return msgpack.packb(packed)
 
     def _form(self, i: Instruction, names: tuple[str, ...]) -> list[Any]:
         values = [write_value(i.args[name], _hole, _hole) for name in names]

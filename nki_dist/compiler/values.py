@@ -21,9 +21,8 @@ import msgpack
 import numpy as np
 
 from nki_dist import dtypes
-from nki_dist.compiler.wire import malformed
+from nki_dist.compiler.wire import malformed, unwritable
 from nki_dist.dtypes import DType
-from nki_dist.errors import ProgramFormatError
 from nki_dist.isa import enums
 from nki_dist.program import Access, MemoryRegion, VirtualRegister
 
@@ -81,20 +80,14 @@ def write_value(
         return [REGISTER, register(value.number)]
     if isinstance(value, Enum):
         if ENUMS.get(kind.__name__) is not kind:
-            raise ProgramFormatError(
-                f"{value!r}: programs hold enumerations of nki.isa only", code="program-unwritable"
-            )
+            unwritable(f"{value!r}: programs hold enumerations of nki.isa only")
         return [ENUM, kind.__name__, value.name]
     if isinstance(value, DType):
         return [DTYPE, value.name]
     if isinstance(value, (np.number, np.bool_)):
         return write_value(value.item(), access, register, depth)
     if depth >= MAX_DEPTH:
-        raise ProgramFormatError(
-            f"a value is nested deeper than {MAX_DEPTH} levels",
-            code="program-unwritable",
-            numbers={"most": MAX_DEPTH},
-        )
+        unwritable(f"a value is nested deeper than {MAX_DEPTH} levels", most=MAX_DEPTH)
     return _write_container(value, lambda v: write_value(v, access, register, depth + 1))
 
 
@@ -123,11 +116,10 @@ def _structure(value: Any) -> tuple[str, Iterable[tuple[str, Any]]]:
     elif getattr(kind, "__nki_object__", False):
         names = vars(value)
     else:
-        raise ProgramFormatError(
+        unwritable(
             f"{value!r} of type {kind.__name__} can't be written down; programs hold numbers, "
             "texts, nki data types and enumerations, tensors, registers, lists, tuples, dicts and "
-            "sets",
-            code="program-unwritable",
+            "sets"
         )
     return kind.__name__, [(n, getattr(value, n)) for n in names]
 
