@@ -62,11 +62,12 @@ class _Table(list[Any]):
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
 
-    def number(self, key: Any, row: Callable[[], Any]) -> int:
+    def number(self, key: Any, row: Callable[[], Any] | None = None) -> int:
+        """The number of a key, which is its own row if nothing else gives one."""
         n = self._numbers.get(key)
         if n is None:
             n = self._numbers[key] = len(self)
-            self.append(row())
+            self.append(key if row is None else row())
         return n
 
 
@@ -80,7 +81,6 @@ class _Encoder:
         self.code: list[int] = []
         self.after: list[list[int]] = []
         self.groups: list[int] = []
-        self.dynamics: list[list[Any]] = []
         # The program keeps every access alive while it is encoded, so ids aren't reused.
         self._access_ids: dict[int, int] = {}
         self._ordinal = 0
@@ -97,20 +97,18 @@ class _Encoder:
                 x for s in p.storages if s.address is not None for x in (s.number, *s.address)
             ],
             "data": [[s.number, s.data] for s in p.storages if s.data is not None],
-            "accesses": list(zip(*self.rows, strict=True)) or [()] * 3,
+            "accesses": [[row[column] for row in self.rows] for column in range(3)],
+            "dynamics": [[n, *row[3]] for n, row in enumerate(self.rows) if row[3] is not None],
             "locations": [
                 part
                 for file, line, function in p.locations
-                for part in (self._text(file), int(line), self._text(function))
+                for part in (self.texts.number(file), int(line), self.texts.number(function))
             ],
         }
         found = {**vars(p), **vars(self), **made}
         return {field: found[field] for field in FIELDS}
 
     # ---- storages and accesses --------------------------------------------------------------
-
-    def _text(self, text: str) -> int:
-        return self.texts.number(text, lambda: text)
 
     def _storage(self, s: Storage) -> tuple[int, ...]:
         row = [s.region.value, [int(n) for n in s.shape], s.dtype.name, s.role]
@@ -119,7 +117,7 @@ class _Encoder:
         flags = PLACED * s.placed | WRITTEN * s.written | CALLED * called
         location = -1 if s.location is None else s.location
         kind = self.kinds.number(key, lambda: row)
-        return kind, self._text(s.name or s.called), s.first, s.last, location, flags
+        return kind, self.texts.number(s.name or s.called), s.first, s.last, location, flags
 
     def access(self, a: Access) -> int:
         """Number of an access; equal accesses share one."""
@@ -140,18 +138,10 @@ class _Encoder:
             (shape, strides, dtype),
             lambda: [dtype, [int(n) for n in shape], [int(n) for n in strides]],
         )
-        moving = self._moving(a.dynamic)
+        moving = None if a.dynamic is None else self._moving(a.dynamic)
+        return self.rows.number((number, int(a.offset), pattern, moving))
 
-        def row() -> tuple[int, int, int]:
-            if moving is not None:
-                self.dynamics.append([len(self.rows), *moving])
-            return number, int(a.offset), pattern
-
-        return self.rows.number((number, a.offset, pattern, moving), row)
-
-    def _moving(self, dynamic: Any) -> tuple[Any, ...] | None:
-        if dynamic is None:
-            return None
+    def _moving(self, dynamic: Any) -> tuple[Any, ...]:
         source = dynamic.source
         # Registers are negative numbers, so one integer tells both kinds of source apart.
         at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
