@@ -13,7 +13,7 @@ Not checked: whether the program computes anything sensible, or ever ends.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from nki_dist import arch as architectures
 from nki_dist.compiler.decode_body import BodyReader
@@ -30,9 +30,9 @@ from nki_dist.compiler.decode_tables import (
 from nki_dist.compiler.encode import FIELDS
 from nki_dist.compiler.values import Structure, read_value
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
-from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
+from nki_dist.errors import NkiError, ProgramFormatError
 from nki_dist.isa.checks import check_size
-from nki_dist.program import Access, Instruction, Program, Storage
+from nki_dist.program import Access, Instruction, Program
 from nki_dist.program.uncollected import uncollected
 
 
@@ -53,39 +53,34 @@ def decode(data: bytes, verify: bool = True) -> Program:
     except ProgramFormatError:
         raise
     except NkiError as error:
-        raise ProgramFormatError(f"malformed program: {error.message}") from error
+        malformed(error.message)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Constraint checks are written for what the tracer can produce and may stumble over less;
         # for the caller that is one more way to be malformed.
-        raise ProgramFormatError(
-            f"malformed program: a check stumbled over it ({type(error).__name__}: {error})"
-        ) from error
+        malformed(f"a check stumbled over it ({type(error).__name__}: {error})")
 
 
 def _decoded(body: Any, verify: bool) -> Program:
     if type(body) is not dict or tuple(body) != FIELDS:
         malformed(f"its parts aren't {', '.join(FIELDS)}")
-    try:
-        arch = architectures.get(text(body["platform"], "platform"))
-    except LaunchError as error:
-        malformed(error.message)
+    arch = architectures.get(text(body["platform"], "platform"))
     if arch.name != body["platform"]:
         malformed(f"platform {body['platform']!r} is a second name of {arch.name!r}")
     found = Tables(body, arch)
-    program, storages = found.program, found.storages
-    access, register = numbered(found.accesses, "access"), numbered(found.registers, "register")
-    program.facts = read_facts(body["facts"], access, register, storages)
+    program = found.program
+    program.facts = read_facts(body["facts"], found)
     made = BodyReader(found, verify).read()
     check_instructions(program.facts, len(made))
     _order(body, made)
-    program.outputs = read_value(body["outputs"], access, _no_register)
+    access = numbered(found.accesses, "access")
+    program.outputs = read_value(
+        body["outputs"], access, lambda _: malformed("a register among the outputs")
+    )
     _check_outputs(program.outputs)
-    _check_lives(storages, len(made))
+    for s in program.storages:
+        if s.last >= max(len(made), 1):
+            malformed(f"{s.label} lives until instruction {s.last}; there are {len(made)}")
     return program
-
-
-def _no_register(_: Any) -> NoReturn:
-    malformed("a register among the outputs")
 
 
 def _order(body: dict[str, Any], found: list[Instruction]) -> None:
@@ -108,23 +103,14 @@ def _order(body: dict[str, Any], found: list[Instruction]) -> None:
 
 def _check_outputs(tree: Any) -> None:
     """Leaves are tensors that the launcher can read: arguments and shared allocations."""
-    if isinstance(tree, Access):
+    if isinstance(tree, Structure):
+        tree = tree.fields
+    if isinstance(tree, (list, tuple, dict)):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            _check_outputs(value)
+    elif isinstance(tree, Access):
         if tree.storage.role == "local" or tree.dynamic is not None:
             malformed(f"the output {tree!r} isn't in shared_hbm")
         check_size("the output", tree, tree.storage.nbytes, "its tensor")
-    elif isinstance(tree, Structure):
-        _check_outputs(tree.fields)
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            _check_outputs(value)
-    elif isinstance(tree, (list, tuple)):
-        for value in tree:
-            _check_outputs(value)
     elif tree is not None:
         malformed(f"the output {tree!r} of type {type(tree).__name__}; allowed: tensors and None")
-
-
-def _check_lives(storages: list[Storage], count: int) -> None:
-    for s in storages:
-        if s.last >= max(count, 1):
-            malformed(f"{s.label} lives until instruction {s.last}; there are {count}")

@@ -99,7 +99,12 @@ class Form:
         inside: list[Any] = []
         value = read_value(packed, inside.append, inside.append)
         if not inside:
-            self.template[name] = self._accepted(name, role, value)
+            taken = value if role is None else role.accept(name, value)
+            if role is not None and _packed(taken) != _packed(value):
+                malformed(
+                    f"{self.opcode}: {name} is {value!r}, which the role turns into {taken!r}"
+                )
+            self.template[name] = value
             return
         if any(v is not None for v in inside):
             malformed(f"the place of operand {name} of {self.opcode} holds {inside}")
@@ -108,16 +113,6 @@ class Form:
         # What a Tensor role accepts follows from memory, dtype and shape alone.
         known: set[int] | None = set() if kind == ACCESS and isinstance(role, Tensor) else None
         self.holes.append(Hole(name, role, kind, known, packed))
-
-    def _accepted(self, name: str, role: Any, value: Any) -> Any:
-        """The value, after its role has agreed that it is one it gives."""
-        if role is not None:
-            taken = role.accept(name, value)
-            if _packed(taken) != _packed(value):
-                malformed(
-                    f"{self.opcode}: {name} is {value!r}, which the role turns into {taken!r}"
-                )
-        return value
 
 
 def _packed(value: Any) -> bytes:
