@@ -194,7 +194,8 @@ class _Ranks:
             by_rank.append(ran)
             self.finished += self.lnc
         if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
-            reached = Meetings(self.alone, self.exchanges).reached([r.begun for r in by_rank])
+            logs = [ran.begun for ran in by_rank]
+            reached = Meetings(self.alone, self.exchanges, logs).reached()
             if reached is None:
                 return None
             self._raise(by_rank, reached)
