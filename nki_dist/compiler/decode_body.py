@@ -9,7 +9,7 @@ Invariant: what is returned can be linked; a program that no kernel could have m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -239,7 +239,9 @@ class BodyReader:
                 key = tuple([keys[n] for n in operands])
                 i.kind = form.kinds.setdefault(key, (form, key))
             if self.verify:
-                self._verify(form, i)
+                form.spec.verify(i, self.arch)
+                if form.accumulation == "runtime":
+                    self._accumulates(form.spec.writes(i))
         except NkiError as error:
             malformed(
                 f"instruction {self.count} ({form.opcode}) at "
@@ -254,12 +256,10 @@ class BodyReader:
             packed, lambda _: self.access(next(used)), lambda _: self.register(next(used))
         )
 
-    def _verify(self, form: Form, i: Instruction) -> None:
-        form.spec.verify(i, self.arch)
-        if form.accumulation == "runtime":
-            for a in form.spec.writes(i):
-                if a.storage.number not in self.runtime:
-                    malformed(f"{a.storage.label} is accumulated at run time but isn't listed")
+    def _accumulates(self, written: Iterable[Access]) -> None:
+        for a in written:
+            if a.storage.number not in self.runtime:
+                malformed(f"{a.storage.label} is accumulated at run time but isn't listed")
 
     def _lifetimes(self, form: Form, i: Instruction) -> None:
         ordinal, runtime, touched = i.ordinal, self.runtime, self.touched

@@ -169,12 +169,13 @@ class _Encoder:
         if i.opcode not in INSTRUCTIONS:
             unwritable(f"{i!r}: there is no instruction {i.opcode!r}")
         names, args = parameters(i.opcode), i.args
-        if len(args) != len(names) or not all(n in args for n in names):
+        if tuple(args) != names and set(args) != set(names):
             unwritable(f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}")
         operands: list[int] = []
-        values = [self._key(args[name], operands) for name in names]
-        key = (i.opcode, i.engine, *values, i.accumulation)
-        form = self.forms.number(key, lambda: self._form(i, names))
+        key: list[Any] = [i.opcode, i.engine, i.accumulation]
+        for name in names:
+            key.append(self._key(args[name], operands))
+        form = self.forms.number(tuple(key), lambda: self._form(i, names))
         self.code += (form, i.location, *operands)
         if i.after:
             self.after.append([i.ordinal, *i.after])
