@@ -190,7 +190,7 @@ class Profile:
 
         Returns:
             for each rank, by name, the fields of the table `Summary` of its schema; seconds, bytes,
-            and for `_percent` fractions from 0 to 1. What has no counterpart here isn't there.
+            and for `_percent` fractions from 0 to 1. Those that programs read.
         """
         from nki_dist.report.explorer import summary
 

@@ -66,19 +66,15 @@ def test_numbers_are_those_of_the_kernel(profile):
     assert found["neuroncore_cycle_count"] == round(profile.device_us * 1200)
     read, written = 2 * (96 * 120 + 120 * 384), 4 * 96 * 384
     assert (found["hbm_read_bytes"], found["hbm_write_bytes"]) == (read, written)
-    assert found["inputs_and_weights_size_bytes"] == read
     assert found["inputs_outputs_weights_size_bytes"] == read + written
     assert found["dma_transfer_count"] == 3
-    assert found["dma_transfer_average_bytes"] == pytest.approx((read + written) / 3)
     assert found["model_flops"] == 2 * 96 * 120 * 384
     assert found["transpose_flops"] == 2 * 96 * 120 * 96
     assert found["hardware_flops"] == found["model_flops"] + found["transpose_flops"]
-    assert found["adjusted_hardware_flops"] == found["hardware_flops"]
     counts = {e: found[f"{e}_engine_instruction_count"] for e in ("tensor", "vector", "scalar")}
     assert counts == {"tensor": 2, "vector": 1, "scalar": 1}
-    assert found["matmul_instruction_count"] == 1 == found["activate_instruction_count"]
+    assert found["matmul_instruction_count"] == 1
     assert found["psum_read_sbuf_write_count"] == 2
-    assert found["psum_read_sbuf_write_bytes"] == 2 * 120 * 96 + 4 * 96 * 384
     assert found["psum_write_bytes"] == 2 * 120 * 96 + 4 * 96 * 384
     # Read: both operands of the matmul, the transpose's, and what is stored.
     assert found["sbuf_read_bytes"] == 2 * (120 * 96 + 120 * 384 + 96 * 120) + written
@@ -93,7 +89,6 @@ def test_numbers_are_those_of_the_kernel(profile):
     )
     busy = {e.engine: e.busy_us for e in profile.engines}
     assert found["vector_engine_active_time"] == pytest.approx(busy["vector"] / 1e6)
-    assert found["dma_packet_time"] == pytest.approx(16 * busy["dma"] / 1e6)
 
 
 def test_a_rank_is_one_summary_however_many_cores_it_has():
