@@ -23,7 +23,6 @@ from nki_dist.insight.expected import Checked, first_off, only_rounding, roundin
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_bad, first_to_look_at
 from nki_dist.insight.steps import Step, index_in
-from nki_dist.insight.unused import unused
 from nki_dist.program import instructions
 from nki_dist.program.walk import operands
 from nki_dist.report import text
@@ -88,7 +87,6 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         for is_right, ways in ((False, bad), (True, good))
         for n, way in ways.items()
     ]
-    parts = list(unused(log, rank, walk.steps))  # says what is odd of steps, too
     odd = [(s, fact) for s in walk.steps for fact in s.odd]
     complete = all(way.complete for way in (walk, *bad.values(), *good.values()))
     lines = _told_apart(log, [walk, *bad.values()], [*good.values()]) if complete and good else {}
@@ -111,7 +109,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     made.start = suspect or first_to_look_at(walk.steps)[0]
     of_lines = [f"{text.short(s.location or '?')} {fact}" for s, fact in odd]
     made.said += [*dict.fromkeys(of_lines)][:_LINES]
-    made.said += [*parts, *_in_words(lines, len(bad), len(good))]
+    made.said += _in_words(lines, len(bad), len(good))
     odd_lines = [s.location or "" for s, _ in odd]
     made.others = [*lines, *odd_lines]
     made.allocated = _allocated(log, [made.line, *odd_lines])

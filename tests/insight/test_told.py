@@ -164,33 +164,6 @@ def test_a_sum_that_goes_on_after_it_was_read(reset):
     assert reset or made.line == LINES["products"]
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_what_was_lost_before_it_was_used(slots):
-    @nki.jit
-    def ahead(x):
-        out = shared(x.shape)
-        places = [tile(32, x.shape[1]) for _ in range(slots)]
-        for n in range(3):
-            if n == 0:
-                nisa.dma_copy(dst=places[0], src=x[0:32])
-            if n < 2:
-                # LINE fetched
-                nisa.dma_copy(dst=places[(n + 1) % slots], src=x[32 * n + 32 : 32 * n + 64])
-            result = tile(32, x.shape[1])
-            nisa.activation(dst=result, op=nl.exp, data=places[n % slots])
-            nl.store(out[32 * n : 32 * n + 32], result)
-        return out
-
-    x = RNG.standard_normal((100, 12)).astype(np.float32)
-    want = np.concatenate([np.exp(x[:96]), np.zeros((4, 12))])
-    out = nki.record(ahead)(x[:96])
-    made = told(out, want[:96] + (slots == 2))
-    lost = [s for s in made.said if "before it was used" in s]
-    assert bool(lost) == (slots == 1), made.said
-    unused = [s for s in made.said if s.startswith("nothing that is returned is made of")]
-    assert unused == ["nothing that is returned is made of x[0:32, 0:12]"] * (slots == 1)
-
-
 def test_ranks_that_give_the_same_are_one():
     @nki.jit
     def summed(x, group):
