@@ -156,28 +156,12 @@ def _by_rows(cost: Cost, first: int, rows: int, arch: Arch) -> tuple[tuple[int, 
     return tuple(parts)
 
 
-def shared(t: Transfer, cost: Cost, rows: int, arch: Arch, of: float = 1) -> Transfer:
-    """The demands of a transfer whose data had other rows, or were moved together with others'.
-
-    Args:
-        cost: of all that is moved together.
-        rows: partitions that it lies on.
-        of: how many transfers that is; this one has its share.
-    """
+def shared(t: Transfer, cost: Cost, rows: int, arch: Arch) -> Transfer:
+    """The demands of a transfer whose data lay on other partitions, so many of them."""
     cost = replace(cost, dma_elements=max(cost.dma_elements, rows))
-    parts = tuple(
-        [
-            (e, ns / of)
-            for e, ns in _by_rows(cost, t.engines[0] * arch.dma_partitions_per_engine, rows, arch)
-        ]
-    )
-    return replace(
-        t,
-        parts=parts,
-        packets=_packets(cost, parts, arch) / of,
-        packet_ns=_packet_ns(cost, arch),
-        issue_ns=t.issue_ns / of,
-    )
+    parts = _by_rows(cost, t.engines[0] * arch.dma_partitions_per_engine, rows, arch)
+    packets, packet_ns = _packets(cost, parts, arch), _packet_ns(cost, arch)
+    return replace(t, parts=parts, packets=packets, packet_ns=packet_ns)
 
 
 def _packets(cost: Cost, parts: tuple[tuple[int, float], ...], arch: Arch) -> float:

@@ -1,10 +1,9 @@
-"""Tiles that use few partitions: which of them can lie otherwise, and what has to follow.
+"""Tiles that use few partitions: whose rows can be cut in pieces, and what has to follow.
 
 Another place for rows concerns all that touches a tile, so tiles that meet in an instruction are of
 one pack. Rows can be cut in pieces where each element is worked on alone, or rows are reduced to a
-few results that can be put together later; tiles can be joined where rows are worked on alone. What
-mixes partitions (a transpose, a shuffle, a product that reads a tile) says which row is where, and
-rules both out. Results of products can be joined: they can begin at every quadrant.
+few results that can be put together later. What mixes partitions (a transpose, a shuffle, a product
+that reads a tile) says which row is where, and rules that out.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ class Pack:
         members: instructions that touch the pack, without those of Tensor.
         rows: partitions of the tile that has most.
         row: elements of the longest row.
-        quadrants: tiles begin at quadrants, because products write them.
         splits: rows can be cut in pieces.
-        joins: tiles that don't depend on each other can be one.
         totals: ordinals after which the results for pieces of a row are put together.
     """
 
@@ -42,16 +39,9 @@ class Pack:
     members: list[Instruction] = field(default_factory=list)
     rows: int = 1
     row: int = 0
-    quadrants: bool = False
     splits: bool = True
-    joins: bool = True
     totals: set[int] = field(default_factory=set)
     _partial: dict[int, int] = field(default_factory=dict)  # storage: who wrote it last
-
-    def most(self, arch: Arch, joined: bool) -> int:
-        """How many pieces of rows there is room for, or how many such tiles."""
-        unit = arch.partition_quadrant if joined and self.quadrants else 1
-        return arch.partitions // (-(-self.rows // unit) * unit)
 
     def length(self, accesses: Sequence[Access]) -> int:
         """Elements of the longest row among these, or 0 if all their tiles have short ones."""
@@ -66,8 +56,6 @@ class Pack:
         self.rows = max(self.rows, *(a.storage.partitions for a in mine))
         self.row = max(self.row, length)
         if i.engine == "tensor":
-            self.quadrants = True  # of what it writes; what it reads isn't joined
-            self.joins &= not any(a.storage.number in self.longest for a in reads)
             self.splits &= not length
         else:
             self.members.append(i)
@@ -75,7 +63,6 @@ class Pack:
             short = min([w.free_size for w in writes], default=0)  # none by what reads registers
             fits = by_element or (by_row and short <= _RESULTS)
             gathers = length > short and any(self.length([w]) for w in writes)
-            self.joins &= by_row
             self.splits &= not length or (fits and (by_element or not gathers))
         self._follow(i, reads, writes, length)
 

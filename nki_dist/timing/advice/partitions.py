@@ -2,8 +2,8 @@
 
 An engine takes as long for one partition as for all, and a DMA engine serves eight of them, so a
 tile of few partitions with long rows leaves most of both unused. Idle partitions can get pieces of
-each row, or rows of other tiles that don't depend on this one; `packs` says when. Where results for
-pieces of a row are put together, the replay has two products and two small instructions of Vector.
+each row; `packs` says when. Where results for pieces of a row are put together, the replay has two
+products and two small instructions of Vector.
 
 Doesn't see: masks and gathers that follow rules of their own (`affine_select`, `local_gather`), a
 few rows of a tile that has more, tiles whose addresses on chip are only known at run time.
@@ -11,26 +11,19 @@ few rows of a tile that has more, tiles whose addresses on chip are only known a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
 from nki_dist.program import Access, Instruction
 from nki_dist.timing.advice.packs import Pack, packs
-from nki_dist.timing.advice.rounds import at_once, depths, kinds
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, start_ns, with_costs
 from nki_dist.timing.dma import shared
 from nki_dist.timing.engines import drain_ns
 from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
-
-_WAYS: Final = 2  # that a finding names
-_ALL: Final = 0.8  # of a kernel's instructions, which are its loop
-_REWRITTEN: Final = 1.1  # what a loop with other rounds has to be better
 
 
 def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
@@ -39,20 +32,18 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     made: dict[int, dict[int, Fixed]] = {}
     durations: dict[str, float] = {}
     busy: dict[str, float] = {}
-    joined = 1.0
     rows: set[int] = set()
-    ways: dict[str, None] = {}
+    shapes: list[str] = []
     for part in {id(p.graph): p for p in timeline.launch.parts}.values():
         changed = made[id(part.graph)] = {}
-        concerned: Counter[float] = Counter()  # instructions, by how many tiles are joined
-        for pack, way in _better(part, arch):
-            ways[way.text] = None
-            concerned[way.joined] += len(pack.members)
-            rows.add(pack.rows)
-            changed.update(way.costs)
-        for n, members in concerned.items():
-            if members >= _ALL * len(part.fixed):
-                joined = max(joined, n)
+        costs = _Costs(part, arch)
+        for pack in packs(part.graph, arch):
+            if pack.splits:
+                most = arch.partitions // pack.rows
+                whole, piece = (pack.rows, pack.row), (pack.rows * most, -(-pack.row // most))
+                shapes.append("({:,}, {:,}) as ({:,}, {:,})".format(*whole, *piece))
+                rows.add(pack.rows)
+                changed.update((i.ordinal, costs.in_pieces(i, pack, most)) for i in pack.members)
         for i in part.graph.executed if changed else ():
             if i.ordinal in changed:
                 line = part.graph.program.where(i.location) or "?"
@@ -66,10 +57,10 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         "idle partitions",
         f"{'DMA' if engine == 'dma' else engine.capitalize()} works {busy[engine] / 1000:,.1f} us "
         f"on tiles of {' to '.join(map(str, sorted({min(rows), max(rows)})))} of {arch.partitions} "
-        f"partitions with long rows; {', or '.join([*ways][:_WAYS])}",
+        f"partitions with long rows; lay pieces of each row on idle partitions, {shapes[0]}",
         costliest(durations, spent, durations),
         "AWS's performance guide, #5b: use sufficiently large tiles in the partition dimension",
-        [with_costs(made, joined)],
+        [with_costs(made)],
         spent.of(durations),
     )
 
@@ -78,48 +69,6 @@ def _mean(fixed: Fixed, arch: Arch) -> float:
     """How long an engine works for an instruction; of DMA, an engine on average."""
     t = fixed.transfer
     return fixed.occupancy if t is None else sum(ns for _, ns in t.parts) / arch.dma_engines
-
-
-def _work(fixed: Fixed) -> float:
-    return fixed.transfer.busiest[1] if fixed.transfer is not None else fixed.occupancy
-
-
-def _better(part: Part, arch: Arch) -> Iterator[tuple[Pack, _Way]]:
-    """Packs of a core, and what to do with each."""
-    found = packs(part.graph, arch)
-    kind = kinds(part, [i for pack in found if pack.joins for i in pack.members])
-    levels = depths(part.graph, kind) if kind else {}
-    sizes = {k: Counter(level for _, level in each).values() for k, each in levels.items()}
-    costs = _Costs(part, arch)
-    for pack in found:
-        ways = []
-        if pack.joins:
-            most = pack.most(arch, joined=True)
-            many = {i.ordinal: at_once(sizes.get(kind[i.ordinal], [1]), most) for i in pack.members}
-            n = max(many.values())
-            text = f"join tiles that don't depend on each other, up to {n:,.0f} in one"
-            each = {i.ordinal: costs.joined(i, many[i.ordinal]) for i in pack.members}
-            ways += [_Way(text, each, n)] if n > 1 else []
-        if pack.splits:
-            most = pack.most(arch, joined=False)
-            shape = f"({pack.rows}, {pack.row:,}) as ({pack.rows * most}, {-(-pack.row // most):,})"
-            each = {i.ordinal: costs.in_pieces(i, pack, most) for i in pack.members}
-            ways.append(_Way(f"lay pieces of each row on idle partitions, {shape}", each))
-        if ways:
-            yield pack, min(ways, key=_Way.effort)
-
-
-class _Way(NamedTuple):
-    """What to do with a pack, what its instructions cost then, and how many tiles are joined."""
-
-    text: str
-    costs: dict[int, Fixed]
-    joined: float = 1.0
-
-    def effort(self) -> float:
-        """What it costs; of two about as good, the one that leaves loops as they are is better."""
-        ns = sum(map(_work, self.costs.values()))
-        return ns * _REWRITTEN if self.joined > 1 else ns
 
 
 class _Costs:
@@ -149,22 +98,6 @@ class _Costs:
             if total:
                 better = replace(better, drain=better.drain + _put_together_ns(self._arch))
             self._known[key] = better
-        return self._known[key]
-
-    def joined(self, i: Instruction, n: float) -> Fixed:
-        """Its share, if one does the work of `n`."""
-        fixed = self._part.fixed[i.ordinal]
-        key = (id(fixed), n)
-        if key not in self._known:
-            if fixed.transfer is None:
-                self._known[key] = replace(fixed, occupancy=fixed.occupancy / n)
-            else:
-                cost = fixed.cost
-                size, pieces = round(cost.dma_bytes * n), round(cost.dma_elements * n)
-                whole = replace(cost, dma_bytes=size, dma_elements=pieces)
-                rows = round(max([a.shape[0] for a in self._on_chip(i)]) * n)
-                moved = shared(fixed.transfer, whole, rows, self._arch, n)
-                self._known[key] = replace(fixed, transfer=moved)
         return self._known[key]
 
     def _on_chip(self, i: Instruction) -> list[Access]:

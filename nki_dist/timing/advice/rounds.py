@@ -10,30 +10,18 @@ Invariant: rounds of a dynamic loop aren't joined, since nobody knows how many t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from typing import TypeAlias
 
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Instruction
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.replay import Part
 
 Level: TypeAlias = tuple[int, int]
 """A round of dynamic loops, and a depth."""
 Kind: TypeAlias = tuple[int, ...]
 """A kernel line, an object that instructions with all but their tensors in common share, and what
 else tells those apart that couldn't be one."""
-
-
-def kinds(part: Part, asked: Iterable[Instruction]) -> dict[int, Kind]:
-    """By ordinal; transfers are of one kind wherever their rows begin."""
-    found: dict[int, Kind] = {}
-    for i in asked:
-        fixed = part.fixed[i.ordinal]
-        same = (fixed.cost.dma_bytes, fixed.cost.dma_elements) if fixed.transfer else (id(fixed),)
-        found[i.ordinal] = (i.location, *same)
-    return found
 
 
 def depths(graph: OrderGraph, asked: Mapping[int, Kind]) -> dict[Kind, list[tuple[int, Level]]]:

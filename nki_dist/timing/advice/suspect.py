@@ -113,16 +113,11 @@ def refixed(part: Part, change: Callable[[Instruction, Fixed], Fixed]) -> Part:
     return Part(part.graph, part.plan, {**part.fixed, **seen})
 
 
-def with_costs(made: Mapping[int, Mapping[int, Fixed]], joined: float = 1) -> Change:
-    """Instructions that cost something else, by graph's identity and ordinal.
-
-    Args:
-        joined: how many rounds of a loop were joined, so that engines look ahead as much farther.
-    """
+def with_costs(made: Mapping[int, Mapping[int, Fixed]]) -> Change:
+    """Instructions that cost something else, by graph's identity and ordinal."""
 
     def change(_: int, part: Part) -> Part:
-        plan = replace(part.plan, look_ahead=round(part.plan.look_ahead * joined))
-        return Part(part.graph, plan, {**part.fixed, **made[id(part.graph)]})
+        return Part(part.graph, part.plan, {**part.fixed, **made[id(part.graph)]})
 
     return change
 
