@@ -129,11 +129,7 @@ def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Che
         arguments.stepfactor,
     )
     limit = bytes_of(arguments.check_limit, "--check-limit")
-    metadata = arguments.variable_size_op_metadata
-    checker = Checker(plan, arguments.check or "random", arguments.seed, limit, metadata)
-    if metadata:
-        checker.check_counts(sizes)
-        _note("times are those of full buffers, whatever the counts")
+    checker = Checker(plan, arguments.check or "random", arguments.seed, limit)
     if arguments.check:
         checker.check_world()
     return plan, sizes, checker

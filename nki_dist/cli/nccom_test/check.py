@@ -24,7 +24,6 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch as architectures
-from nki_dist.cli.nccom_test.counts import Counts
 from nki_dist.cli.nccom_test.golden import goldens
 from nki_dist.cli.nccom_test.plan import Groups, Plan
 from nki_dist.cli.shared.command import refused
@@ -36,9 +35,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 @nki.jit
-def _operation(
-    x: Any, begun: Any, meta: Any, opcode: str, groups: Any, pairs: Any, has_rdispls: bool
-) -> Any:
+def _operation(x: Any, begun: Any, meta: Any, opcode: str, groups: Any, pairs: Any) -> Any:
     """One collective from `x` to a result of the shape of `begun`, whose contents it begins with.
 
     Core 0 fills the rank's tensors; the collective waits for both cores.
@@ -56,8 +53,7 @@ def _operation(
         return dst
     every["replica_group"] = ncc.ReplicaGroup(groups)
     if opcode in ("all_to_all_v", "all_gather_v"):
-        variable = {"metadata_tensor": counts, "has_rdispls": has_rdispls}
-        getattr(ncc, opcode)(**every, **variable, recv_counts_known=True)
+        getattr(ncc, opcode)(**every, metadata_tensor=counts, recv_counts_known=True)
     elif opcode == "all_reduce":
         ncc.all_reduce(**every, op=nl.add)
     elif opcode == "reduce_scatter":
@@ -74,25 +70,11 @@ class Checker:
         fill: "random" or "all_ones".
         seed: of random data.
         limit: bytes of the inputs and outputs of all ranks; larger sizes aren't checked.
-        metadata: file of the counts of all_to_all_v and all_gather_v, or None.
     """
 
-    def __init__(
-        self, plan: Plan, fill: str, seed: int, limit: int, metadata: str | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, fill: str, seed: int, limit: int) -> None:
         self.plan = plan
         self._fill, self._seed, self._limit = fill, seed, limit
-        self._counts = Counts(plan, metadata) if plan.op.variable else None
-
-    def check_counts(self, sizes: Sequence[int]) -> None:
-        """Refuse counts that leave a buffer.
-
-        Raises:
-            LaunchError: with the first such count.
-        """
-        if self._counts is not None:
-            for size in sizes:
-                self._counts.check(*self.plan.counts(size))
 
     def check_world(self) -> None:
         """Refuse what no world can be made of, before anything is printed.
@@ -169,9 +151,6 @@ class Checker:
         inputs = [self._data(rank, read) for rank in range(plan.topology.ranks)]
         begun = np.zeros(written, plan.dtype.dtype)
         groups = self._all_groups()
-        meta = [np.zeros((1, 1), np.uint32)] * len(inputs)
-        if self._counts is not None:
-            meta = self._counts.tensors(read)
         with warnings.catch_warnings():
             # nccom-test allows pairs that aren't one ring, and says so in its guide.
             warnings.simplefilter("ignore", CompilerMayRejectWarning)
@@ -179,13 +158,20 @@ class Checker:
                 _operation,
                 nki.per_rank(inputs),
                 begun,
-                nki.per_rank(meta),
+                self._counts(read),
                 plan.op.opcode,
                 [list(group) for group in groups],
                 [list(pair) for pair in plan.pairs],
-                self._counts is not None and self._counts.displaced,
             )
         return self._compare(inputs, outputs, size)
+
+    def _counts(self, read: int) -> Array:
+        """The metadata tensor of all_to_all_v and all_gather_v: equal parts of `read` elements."""
+        parts = self.plan.ranks if self.plan.op.opcode == "all_to_all_v" else 1
+        rows = np.zeros((3, self.plan.ranks), np.uint32)
+        rows[0, :parts] = read // parts
+        rows[1, :parts] = np.arange(parts) * (read // parts)
+        return rows
 
     def _data(self, rank: int, count: int) -> Array:
         dtype = self.plan.dtype
@@ -218,7 +204,7 @@ class Checker:
 
     def _compare(self, inputs: list[Array], outputs: list[Array], size: int) -> str:
         plan = self.plan
-        for golden in goldens(plan, inputs, plan.counts(size)[1], self._counts):
+        for golden in goldens(plan, inputs, plan.counts(size)[1]):
             output = outputs[golden.rank]
             at = golden.differs(output)
             if at is not None:

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from nki_dist.cli.nccom_test.counts import Counts
 from nki_dist.cli.nccom_test.plan import Plan
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -45,17 +44,14 @@ class Golden:
         return int(np.argmax(wrong)) if wrong.any() else None
 
 
-def goldens(
-    plan: Plan, inputs: Sequence[Array], written: int, counts: Counts | None
-) -> Iterator[Golden]:
+def goldens(plan: Plan, inputs: Sequence[Array], written: int) -> Iterator[Golden]:
     """The expected output of every rank that takes part.
 
     Args:
         inputs: of all ranks of the world.
         written: elements of an output.
-        counts: of operations with counts.
     """
-    done = _Done(plan, inputs, written, counts)
+    done = _Done(plan, inputs, written)
     for group in plan.groups:
         yield from _OPERATIONS.get(plan.op.opcode, _Done.summed)(done, group)
 
@@ -70,7 +66,6 @@ class _Done:
     plan: Plan
     inputs: Sequence[Array]
     written: int
-    counts: Counts | None
 
     def summed(self, group: _Group) -> Iterator[Golden]:
         """all_reduce and reduce_scatter."""
@@ -89,28 +84,18 @@ class _Done:
         blocks = [self.inputs[rank].reshape(len(group), -1) for rank in group]
         return (Golden(r, np.concatenate([b[n] for b in blocks])) for n, r in enumerate(group))
 
-    def counted(self, group: _Group) -> Iterator[Golden]:
-        assert self.counts is not None
-        outputs = {rank: self._zeros() for rank in group}
-        for chunk in self.counts.chunks(group, len(self.inputs[0]), self.written):
-            moved = self.inputs[chunk.source][chunk.start : chunk.stop]
-            outputs[chunk.target][chunk.at : chunk.at + len(moved)] = moved
-        return (Golden(rank, values) for rank, values in outputs.items())
-
     def sent(self, group: _Group) -> Iterator[Golden]:
         """A rank that nobody sends to keeps the zeros that its output begins with."""
         given = {b: self.inputs[a] for a, b in self.plan.pairs}
-        return (Golden(rank, given.get(rank, self._zeros())) for rank in group)
-
-    def _zeros(self) -> Array:
-        return np.zeros(self.written, self.plan.dtype.dtype)
+        zeros = np.zeros(self.written, self.plan.dtype.dtype)
+        return (Golden(rank, given.get(rank, zeros)) for rank in group)
 
 
 _OPERATIONS: Final[dict[str, Callable[[_Done, _Group], Iterator[Golden]]]] = {
     "all_gather": _Done.gathered,
     "all_to_all": _Done.exchanged,
-    "all_to_all_v": _Done.counted,
-    "all_gather_v": _Done.counted,
+    "all_to_all_v": _Done.exchanged,  # in equal parts
+    "all_gather_v": _Done.gathered,
     "collective_permute": _Done.sent,
 }
 

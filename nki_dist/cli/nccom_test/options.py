@@ -69,6 +69,11 @@ _REFUSED: Final = (
         "collectives beside each other: no figure says how they share HBM, DMA engines and EFA; "
         "time them one by one",
     ),
+    (
+        "--variable-size-op-metadata",
+        True,
+        "counts: times are those of full buffers, and equal parts are checked",
+    ),
 )
 
 
@@ -101,9 +106,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="1GB",
         metavar="B",
         help="sizes whose inputs and outputs take more on all ranks aren't checked (1GB); ours",
-    )
-    data.add_argument(
-        "--variable-size-op-metadata", metavar="JSON", help="counts of alltoallv and all_gatherv"
     )
     where = parser.add_argument_group("where")
     where.add_argument("--platform", choices=SYSTEMS, help="ours; NEURON_PLATFORM_TARGET_OVERRIDE")
@@ -205,13 +207,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         )
     topology, members = placed(topology, workers, nodes)
     groups, pairs = _groups(arguments), _pairs(arguments)
-    operation = OPERATIONS[arguments.operation]
     algorithm = _algorithm(arguments)
-    if arguments.variable_size_op_metadata and not operation.variable:
-        raise refused(
-            f"--variable-size-op-metadata with {arguments.operation}; it is for alltoallv and "
-            "all_gatherv"
-        )
     return Plan(
         arguments.operation,
         arguments.datatype,
@@ -310,7 +306,7 @@ def _pairs(arguments: argparse.Namespace) -> Groups:
 
 def _lists(file: str, key: str, flag: str) -> Groups:
     """The one list of lists of ints that a file has under `key`, inside another list."""
-    found = read_json(file, flag)
+    found = _read_json(file, flag)
     outer = found.get(key) if isinstance(found, dict) else None
     lists = outer[0] if isinstance(outer, list) and len(outer) == 1 else None
     if not (isinstance(lists, list) and lists and all(_ints(part) for part in lists)):
@@ -324,7 +320,7 @@ def _ints(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(n) is int for n in value)
 
 
-def read_json(file: str, flag: str) -> Any:
+def _read_json(file: str, flag: str) -> Any:
     """What a file of the user's holds.
 
     Raises:

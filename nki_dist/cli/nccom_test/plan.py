@@ -72,10 +72,6 @@ class Operation:
     def paired(self) -> bool:
         return CARRIED_OUT[self.opcode].kind is Kind.PAIRS
 
-    @property
-    def variable(self) -> bool:
-        return self.opcode.endswith("_v")
-
 
 _OPERATIONS: Final = (
     Operation(("all_reduce", "allr"), "all_reduce", passes=2, divides=False),
