@@ -9,7 +9,7 @@ from nki_dist.timing.advice.cores import unbalanced
 from nki_dist.timing.advice.engines import crowded_engine, wide_products
 from nki_dist.timing.advice.loads import run_time_descriptors, small_transfers
 from nki_dist.timing.advice.partitions import idle_partitions
-from nki_dist.timing.advice.repeated import repeated
+from nki_dist.timing.advice.repeated import repeated_loads
 from nki_dist.timing.advice.suspect import Spent, Suspect
 from nki_dist.timing.advice.tiles import small_tiles
 from nki_dist.timing.timeline import Timeline
@@ -17,7 +17,7 @@ from nki_dist.timing.timeline import Timeline
 Rule: TypeAlias = Callable[[Timeline, Spent], Iterator[Suspect]]
 RULES: Final[tuple[Rule, ...]] = (
     small_transfers,
-    repeated,
+    repeated_loads,
     run_time_descriptors,
     crowded_engine,
     wide_products,
