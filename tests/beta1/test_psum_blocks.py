@@ -64,24 +64,6 @@ def test_zeros_that_are_read_stay(body, as_written):
     assert opcodes(kernel, A, B)["memset"] > 0
 
 
-def test_fills_of_blocks_wait_for_their_turn():
-    """40 banks of ones, filled at the top, of which one at a time is used."""
-
-    def kernel(a):
-        out = nl.ndarray((40, 3, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-        blocks = nl.full((40, nl.par_dim(3), 512), 1.0, dtype=nl.float32, buffer=nl.psum)
-        for n in nl.affine_range(40):
-            blocks[n] += nl.load(a[n])
-            nl.store(out[n], nl.copy(blocks[n]))
-        return out
-
-    a = normal(40, 3, 512)
-    np.testing.assert_array_equal(run(kernel, a), a + 1)
-    found = program(kernel, a)
-    assert found.facts["peak_psum"] <= 2 * 2048
-    assert all(s.region.value != "private_hbm" for s in found.storages)
-
-
 # ---- more blocks than PSUM holds ----------------------------------------------------------------
 
 BLOCKS = 20  # of a bank each; PSUM has 8

@@ -1,9 +1,8 @@
-"""Zeros in PSUM that a matmul overwrites, and blocks whose contents are made before their turn.
+"""Zeros in PSUM that a matmul overwrites.
 
 `acc = nl.zeros(..., buffer=nl.psum)` before `acc += nisa.nc_matmul(...)` costs nothing on hardware:
 the first matmul is told to replace (`accumulate`), so the zeros are never written. A fill that is
-read stays; if it is the first that happens to a tile it moves to where the tile is used next, so
-that a tensor with block dimensions that is filled at the top of a kernel isn't alive as a whole.
+read stays where it is.
 
 Invariant: what each instruction reads is the same with and without this.
 
@@ -20,7 +19,7 @@ from nki_dist.program import Access, Instruction, Storage, psum
 
 
 def settle_fills(recorded: Recorded) -> bool:
-    """Remove the zeros that nobody reads, and move other first fills to the first use."""
+    """Remove the zeros that nobody reads; whether any were."""
     changed = False
     for storage, uses in list(recorded.uses.items()):
         if storage.region is not psum or not recorded.own(storage):
@@ -32,8 +31,6 @@ def settle_fills(recorded: Recorded) -> bool:
             if zeroes(i) and _unread(recorded, storage, at, i.args["dst"]):
                 recorded.remove(at)
                 changed = True
-            elif at == recorded.uses[storage][0]:
-                changed |= _postponed(recorded, storage, at)
     return changed
 
 
@@ -79,14 +76,3 @@ def _any(waiting: Elements | None, a: Access) -> bool:
 
 def _every(waiting: Elements | None, a: Access) -> bool:
     return waiting is None or bool(waiting.any(a).all())
-
-
-def _postponed(recorded: Recorded, storage: Storage, at: int) -> bool:
-    """Move a tile's first fill right before its next use."""
-    uses = recorded.uses[storage]
-    i = recorded.items[at]
-    assert i is not None
-    if len(uses) < 2 or i.order_group or uses[1] == at + 1:
-        return False
-    recorded.postpone(at, uses[1])
-    return True

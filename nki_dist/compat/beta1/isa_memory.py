@@ -15,7 +15,7 @@ from nki_dist.compat.beta1 import lower, regions
 from nki_dist.compat.beta1.allocation import allocate
 from nki_dist.compat.beta1.functions import refused
 from nki_dist.compat.beta1.index import Index
-from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.compat.beta1.mask import Mask
 from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
@@ -49,9 +49,8 @@ def nc_matmul(
 ):  # fmt: skip
     """stationary.T @ moving, a new float32 tile in PSUM.
 
-    A mask may bound the contraction (axis 0) and free axes: of the operand that has the mask's size
-    where the other hasn't, else of those subscripted with the index expression that is compared.
-    Free axes are also bounded by subscripts: `stationary[i_f < 64]`.
+    A mask may bound the contraction (axis 0) and free axes of the operand that has the mask's size
+    where the other hasn't. Free axes are also bounded by subscripts: `stationary[i_f < 64]`.
     """
     double = str(getattr(perf_mode, "name", perf_mode)).startswith("double_row")
     halves = 2 if double else 1
@@ -86,16 +85,11 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
         return left, right
     box = kept.box()
     free = None if box is None else box[1:] != regions.whole(over.shape)[1:]
-    if free and left.shape[1:] == right.shape[1:]:
-        boxes = _by_roots(kept, stationary, moving)
-        if boxes is not None:
-            return cut(left, boxes[0]), cut(right, boxes[1])
-        box = None
-    if box is None or box[0] == (0, 0):
+    either = free and left.shape[1:] == right.shape[1:]
+    if box is None or box[0] == (0, 0) or either:
         raise NkiValidationError(
             "nisa.nc_matmul: a mask may bound the contraction (axis 0), and axis 1 where only one "
-            "operand has its size or is subscripted with the index that is compared; here "
-            f"stationary is {left.shape}, moving {right.shape}. Bound "
+            f"operand has its size; here stationary is {left.shape}, moving {right.shape}. Bound "
             "free axes by subscripts, stationary[i_f < 64] and moving[i_f < 256]",
             code="mask-unsupported",
             numbers={"stationary": left.shape, "moving": right.shape},
@@ -104,19 +98,6 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
         cut(x, box if x is over else (box[0], *regions.whole(x.shape)[1:])) for x in (left, right)
     )
     return left, right
-
-
-def _by_roots(kept: Mask, *operands: Any) -> list[Box] | None:
-    """The box of each operand that a mask leaves, by the indices the operands were made with.
-
-    None if an index that the mask bounds is nobody's.
-    """
-    masks = [kept.of_axes(x.roots) for x in operands]
-    everyone = kept.of_axes(frozenset().union(*(x.roots for x in operands)))
-    if everyone is None or len(everyone.terms) != len(kept.terms):
-        return None
-    boxes = [mask.box() for mask in masks if mask is not None]
-    return None if any(b is None or b[0] == (0, 0) for b in boxes) else [b for b in boxes if b]
 
 
 def _readable(view: NkiTensor) -> NkiTensor:

@@ -173,16 +173,6 @@ class Mask:
             return tuple((0, 0) for _ in box)
         return tuple(box)
 
-    def of_axes(self, roots: frozenset[Any]) -> Mask | None:
-        """Its bounds of the contraction (axis 0), and of other axes made from some of `roots`.
-
-        None if it isn't a conjunction of comparisons.
-        """
-        if self.terms is None:
-            return None
-        kept = tuple(t for t in self.terms if t.axes() in ([], [0]) or t.index.roots & roots)
-        return Mask(self.shape, kept)
-
     def boxes(self) -> list[Box]:
         """Boxes that cover the mask exactly and don't overlap, in order of their first point."""
         one = self.box()

@@ -6,7 +6,7 @@ PSUM), a sum. AWS's compiler lets the matmul accumulate in `acc`, and so does th
 float32, one product at a time, as the Vector engine did, so the bits are the same.
 
 It is done where nobody can tell: the product has no other reader, all three are float32 in the same
-order of elements, nobody touches `acc` in between (or nobody overwrites the matmul's operands), and
+order of elements, nobody touches `acc` in between, and
 `acc` holds zeros, earlier products or, where `+=` starts it, nothing. To anything else a matmul
 can't add before NeuronCore-v4.
 
@@ -135,7 +135,7 @@ def _allowed(found: Sum, followed: dict[Any, Contents], starts: bool) -> bool:
 
 
 def _merge(recorded: Recorded, found: Sum, arch: Arch) -> bool:
-    """Put the matmul in the place of the chain: where it is, or else where the chain ends."""
+    """Let the matmul do the work of the chain, where it is."""
     items = recorded.items
     product, total = items[found.product], items[found.total]
     copy = None if found.copy is None else items[found.copy]
@@ -145,9 +145,7 @@ def _merge(recorded: Recorded, found: Sum, arch: Arch) -> bool:
         return False
     first = found.product if found.copy is None else min(found.product, found.copy)
     between = recorded.between(found.dst.storage, first, found.total)
-    early = all(i in chain or _leaves(i, found.dst, "rw") for i in between)
-    moved = copy is not None and copy.args["src"].storage is found.dst.storage
-    if not early and (moved or not _operands_last(recorded, product, found)):
+    if not all(i in chain or _leaves(i, found.dst) for i in between):
         return False
     args = dict(product.args)
     args["dst"] = found.dst
@@ -161,21 +159,11 @@ def _merge(recorded: Recorded, found: Sum, arch: Arch) -> bool:
         if at is not None:
             recorded.remove(at)
     product.change(args)
-    recorded.put(found.product if early else found.total, product)
+    recorded.put(found.product, product)
     return True
 
 
-def _operands_last(recorded: Recorded, product: Instruction, found: Sum) -> bool:
-    """Whether a matmul would read the same where its result is added."""
-    return all(
-        _leaves(i, a, "w")
-        for a in INSTRUCTIONS[product.opcode].reads(product)
-        for i in recorded.between(a.storage, found.product, found.total)
-    )
-
-
-def _leaves(i: Instruction, view: Access, modes: str) -> bool:
-    """Whether an instruction surely neither reads (r) nor writes (w) elements of a view."""
+def _leaves(i: Instruction, view: Access) -> bool:
+    """Whether an instruction surely neither reads nor writes elements of a view."""
     spec = INSTRUCTIONS[i.opcode]
-    touched = [*spec.writes(i), *(spec.reads(i) if "r" in modes else ())]
-    return all(apart(a, view) for a in touched)
+    return all(apart(a, view) for a in (*spec.writes(i), *spec.reads(i)))

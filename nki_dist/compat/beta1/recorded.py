@@ -27,7 +27,6 @@ class Recorded:
     def __init__(self, items: Iterable[Instruction], made: int) -> None:
         self.items: list[Instruction | None] = list(items)
         self.made = made
-        self.later: dict[int, list[Instruction]] = {}
         self.uses: dict[Storage, list[int]] = {}
         for at, i in enumerate(self.items):
             for storage in _touched(i):
@@ -57,18 +56,9 @@ class Recorded:
         for storage in _touched(i):
             insort(self.uses.setdefault(storage, []), at)
 
-    def postpone(self, at: int, before: int) -> None:
-        """Let an instruction follow later, right before another; its tile forgets it until then."""
-        self.later.setdefault(before, []).append(self.remove(at))
-
     def program(self) -> list[Instruction]:
         """The instructions in order, without holes."""
-        found: list[Instruction] = []
-        for at, i in enumerate(self.items):
-            found += self.later.get(at, ())
-            if i is not None:
-                found.append(i)
-        return found
+        return [i for i in self.items if i is not None]
 
     def between(self, storage: Storage, low: int, high: int) -> Iterator[Instruction]:
         """Who touches a tile after position `low` and before `high`."""
