@@ -11,7 +11,6 @@ from nki_dist.timing.advice.loads import run_time_descriptors, small_transfers
 from nki_dist.timing.advice.partitions import idle_partitions
 from nki_dist.timing.advice.repeated import repeated_loads
 from nki_dist.timing.advice.suspect import Spent, Suspect
-from nki_dist.timing.advice.tiles import small_tiles
 from nki_dist.timing.timeline import Timeline
 
 Rule: TypeAlias = Callable[[Timeline, Spent], Iterator[Suspect]]
@@ -22,6 +21,5 @@ RULES: Final[tuple[Rule, ...]] = (
     crowded_engine,
     wide_products,
     idle_partitions,
-    small_tiles,
     unbalanced,
 )
