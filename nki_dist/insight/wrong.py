@@ -23,8 +23,6 @@ from nki_dist.insight.expected import Checked, first_off, only_rounding, roundin
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_bad, first_to_look_at
 from nki_dist.insight.steps import Step, index_in
-from nki_dist.program import instructions
-from nki_dist.program.walk import operands
 from nki_dist.report import text
 
 _LIMIT: Final = 400  # steps of each way
@@ -41,7 +39,6 @@ class Wrong:
         checked: the tensor, or what a line wrote; None if all is as expected.
         line: that stands out, or ""; why: for which reason; first: it is the first wrong one.
         others: more lines to look at.
-        allocated: by line, the tensors that it allocates and lines that stand out use.
         steps: of the way of an element that is off, from the result back; start: the one to open.
         ways: elements with their numbers, whether they are right, and what they were made of, by
             argument; the first is the one whose way is told.
@@ -54,7 +51,6 @@ class Wrong:
     why: str = ""
     first: bool = False
     others: list[str] = field(default_factory=list)
-    allocated: dict[str, dict[str, None]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     start: Step | None = None
     ways: list[tuple[str, bool, dict[str, str]]] = field(default_factory=list)
@@ -110,9 +106,7 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     of_lines = [f"{text.short(s.location or '?')} {fact}" for s, fact in odd]
     made.said += [*dict.fromkeys(of_lines)][:_LINES]
     made.said += _in_words(lines, len(bad), len(good))
-    odd_lines = [s.location or "" for s, _ in odd]
-    made.others = [*lines, *odd_lines]
-    made.allocated = _allocated(log, [made.line, *odd_lines])
+    made.others = [*lines, *(s.location or "" for s, _ in odd)]
     return made
 
 
@@ -219,21 +213,6 @@ def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
                 f"all of {bad} that are off came through {which}, and {n} of {good} right ones"
                 + f", {same} in the same rounds" * (same < n)
             )
-
-
-def _allocated(log: Log, lines: Sequence[str]) -> dict[str, dict[str, None]]:
-    """By line, the tensors that some lines use and that are allocated there."""
-    found: dict[str, dict[str, None]] = {}
-    for core in range(len(log.launched.slots)):
-        program = log.launched.program(core)
-        for i in instructions(program.body):
-            if program.where(i.location) in lines:
-                for _, a in operands(i.args):
-                    s = a.storage
-                    where = program.where(s.location) if s.role in ("local", "shared") else None
-                    if where and where not in lines:
-                        found.setdefault(where, {})[f"{s.title}: {s.dtype}"] = None
-    return found
 
 
 def _surely_right(c: Checked) -> np.ndarray:

@@ -31,7 +31,6 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
         wrong: what marks lines (`insight.wrong.Wrong`), or None.
     """
     first_wrong = wrong.line if wrong is not None and wrong.first else ""
-    allocated = wrong.allocated if wrong is not None else {}
     marked = [wrong.line, *wrong.others] if wrong is not None else []
 
     def row(listing: Listing, n: int, number: int, line: str) -> str:
@@ -40,14 +39,11 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
         used = "" if count is None else f" id=s{n}-{number} class='{kind or 'used'}' tabindex=0"
         if where == first_wrong:
             used += f' data-first-wrong="{text.escaped(where)}" title="first wrong line"'
-        if count is None and where in allocated:
-            used = " class=suspect"
         times = "" if count is None else f"{int(count):,}×"
-        made = "".join(f"<i>{text.escaped(one)}</i>" for one in allocated.get(where, ()))
         indent = len(line) - len(line.lstrip())
         return (
             f"<tr{used}><td class=n>{times}</td><td class=no>{number}</td>"
-            f"<td class=src style=--indent:{indent}ch>{line}{made}</td></tr>"
+            f"<td class=src style=--indent:{indent}ch>{line}</td></tr>"
         )
 
     return "".join(

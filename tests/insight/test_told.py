@@ -115,7 +115,6 @@ def test_a_type_that_cannot_hold_a_value_is_told_where_it_is_written():
         made.said
     )
     assert next(s.odd for s in made.steps if s.location == made.line)
-    assert "count: int8" in {one for ones in made.allocated.values() for one in ones}
     assert made.start.location == LINES["counted"] and made.start.odd
 
 
