@@ -21,6 +21,7 @@ import argparse
 import difflib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
             hint="pip install 'nki_dist[migrate]'",
         ) from error
     from nki_dist.migrate import migrate
-    from nki_dist.migrate.rules import RULES
+    from nki_dist.migrate.rules import PAGES
 
-    pages = {rule.name: rule.page for rule in RULES.values()}
     reports = []
     for name in arguments.files:
         try:
@@ -70,17 +70,17 @@ def run(arguments: argparse.Namespace) -> int:
             raise refused(
                 f"{name} can't be migrated: {error}; name a file with Python of this version",
             ) from error
-        reports.append(done.to_dict(name, pages))
+        reports.append(done.to_dict(name))
         if arguments.write and done.changed:
             Path(name).write_text(done.text, encoding="utf-8", newline="")
         if not arguments.json:
-            _show(name, done, pages, arguments)
+            _show(name, done, arguments, PAGES)
     if arguments.json:
         print(json.dumps({"to": arguments.to, "files": reports}, indent=2))
     return int(arguments.check and any(report["changed"] for report in reports))
 
 
-def _show(name: str, done: Any, pages: dict[str, str], arguments: argparse.Namespace) -> None:
+def _show(name: str, done: Any, arguments: argparse.Namespace, pages: Mapping[str, str]) -> None:
     if arguments.write or arguments.check:
         if done.changed:
             print(f"{name}: {'rewritten' if arguments.write else 'would change'}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from nki_dist.migrate.rules import PAGES
+
 
 @dataclass(frozen=True)
 class Finding:
     """One place in a file.
 
     Attributes:
-        rule: the name of a rule of `rules.RULES`.
+        rule: the name of a rule, one of `rules.PAGES`.
         line: from 1, in the file as it was given.
         message: what was changed, or what a person has to decide and why.
     """
@@ -41,12 +43,12 @@ class Migrated:
         """Whether the text is another one."""
         return self.text != self.before
 
-    def to_dict(self, path: str, pages: dict[str, str]) -> dict[str, Any]:
-        """For `--json`; `pages` says which page each rule follows."""
+    def to_dict(self, path: str) -> dict[str, Any]:
+        """For `--json`."""
 
         def listed(found: list[Finding]) -> list[dict[str, Any]]:
             return [
-                {"rule": f.rule, "line": f.line, "message": f.message, "page": pages[f.rule]}
+                {"rule": f.rule, "line": f.line, "message": f.message, "page": PAGES[f.rule]}
                 for f in sorted(found, key=lambda f: (f.line, f.rule))
             ]
 

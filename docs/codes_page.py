@@ -1,4 +1,4 @@
-"""Makes docs/codes.md: `python -m nki_dist.codes.page > docs/codes.md`."""
+"""Makes docs/codes.md: `python docs/codes_page.py > docs/codes.md`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ the end of the line that says where, and `nki-dist explain CODE`. A code means t
 version; one that isn't used any longer is listed as retired. AWS's codes are those of pages about
 neuronx-cc that describe the same mistake; where an instruction is named, they do for that one.
 
-`python -m nki_dist.codes.page > docs/codes.md` writes this page.
+`python docs/codes_page.py > docs/codes.md` writes this page.
 """
 
 
