@@ -31,6 +31,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.dtypes import DType
+from nki_dist.insight.differences import facts
 from nki_dist.testing.report import Difference, Failure
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -38,6 +39,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 ROUNDINGS: Final = {32: 256, 16: 4, 8: 2}
 _finfo: Any = ml_dtypes.finfo
 _NOT_WORTH: Final = 1e-300  # where relative errors mean nothing
+_NEAR: Final = 5e-4  # half of what factors of wrong elements may differ by
 
 
 @dataclass(frozen=True)
@@ -186,30 +188,9 @@ def _wrong_value(
         f"{d.wrong:,} of {d.elements:,} elements of {d.output} differ from the reference, all of "
         f"them in {box(wrong)}; the worst is {d.output}{list(d.index)}: got {d.got:.9g}, the "
         f"reference {d.wanted:.9g}, allowed error {most:.3g}",
-        _recognised(value, wanted, wrong),
+        "; ".join(facts(value.astype(np.float64), wanted.astype(np.float64), wrong, _NEAR)[2:]),
         numbers=numbers,
     )
-
-
-def _recognised(value: Array, wanted: Array, wrong: Array) -> str | None:
-    """What wrong values look like, where they look like something."""
-    got, want = value[wrong], wanted[wrong]
-    if np.isnan(want).all():
-        return "the reference's values there are NaN, the kernel's aren't"
-    if np.isnan(got).all():
-        return "all that is wrong is NaN"
-    if not got.any():
-        return "all that is wrong is zero"
-    if value.size > 1 and (value == value.flat[0]).all():
-        return "all elements are equal"
-    if np.array_equal(got, -want):
-        return "all that is wrong has the wrong sign"
-    finite = np.isfinite(got) & np.isfinite(want) & (want != 0)
-    if got.size > 2 and finite.all():
-        factors = got / want
-        if np.ptp(factors) <= 1e-3 * abs(float(factors.flat[0])):
-            return f"all that is wrong is {float(np.median(factors)):.4g} times the reference"
-    return None
 
 
 def _bits(output: str, got: Array, want: Array, skipped: Array, dtype: DType) -> Comparison:
