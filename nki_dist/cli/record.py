@@ -77,6 +77,11 @@ def register(subparsers: Any) -> None:
         "(default 8)",
     )
     asking.add_options(parser)
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="also write what a launch read and wrote as a page; of several FILE-1, FILE-2, ...",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -60,7 +60,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         ("profile --output-format json --output-file place", "--output-file place: is a folder"),
         ("profile --output-format chakra --output-file file", "file: is no folder; name a folder"),
         ("record --html none/x.html", "there is no folder"),
-        ("drift --html place", "is a folder"),
+        ("record --html place", "is a folder"),
         ("run --lnc 3", "--lnc 3; trn2 allows 1 to 2"),
         ("run --lnc 0", "--lnc 0; trn2 allows 1 to 2"),
         ("profile --check strickt", "check='strickt'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,9 +78,7 @@ def test_another_launch_with_its_own_arguments(program):
 def test_all_launches_and_a_page(program):
     done = run(program, "record", "--launch", "all", "--html", "page.html", "program.py")
     assert done.stdout.count("==== exponential, launch") == 3
-    page = (program / "page.html").read_text()
-    assert page.count("<h2>exponential, launch") == 3 and "inf at half[0, 0]" in page
-    names = re.findall('href="([^"]*)"', page)
+    names = sorted(page.name for page in program.glob("page*.html"))
     assert names == ["page-1.html", "page-2.html", "page-3.html"]
     assert any("inf at half[0, 0]" in (program / n).read_text() for n in names)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from nki_dist.cli import run as program
 from nki_dist.cli.check import printing_to_stderr
@@ -23,15 +21,14 @@ from nki_dist.launcher.session import session
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that choose launches and how answers are shown, and those of a program."""
+    """`--json`, the options that choose launches, and those of a program."""
     parser.add_argument("--json", action="store_true", help="print the answers as JSON")
-    parser.add_argument("--html", metavar="FILE", help="also write the answers as a page")
     add_launches(parser)
 
 
 def add_launches(parser: argparse.ArgumentParser) -> None:
     """The options that choose launches, and those of a program."""
-    parser.set_defaults(json=False)
+    parser.set_defaults(json=False, html=None)
     parser.add_argument("--kernel", metavar="NAME", help="only launches of this kernel")
     parser.add_argument(
         "--launch",
@@ -53,7 +50,7 @@ def asked(
     Args:
         ask: gives answers that can be printed.
         data: the answers to one launch as JSON.
-        page: the answers to one launch as HTML, by default their texts.
+        page: the answers to one launch as HTML, which `--html` asks for.
     """
     check_writable("--html", arguments.html)
     return looked_at(arguments, ask, partial(_show, arguments=arguments, data=data, page=page))
@@ -120,10 +117,13 @@ def _show(
             print(*([answers] if isinstance(answers, NkiError) else answers), sep="\n")
         if not asker.answers:
             print(f"\n{nothing(asker)}")
-    if arguments.html is not None:  # which may fail, and answers have taken a while
-        for name, text in _pages(asker, arguments, page):
-            with writing("--html", name):
-                Path(name).write_text(text, encoding="utf-8")
+    if page is not None and arguments.html is not None:  # may fail, and answers have taken a while
+        shown = [a for *_, a in asker.answers if not isinstance(a, NkiError)]
+        file = Path(arguments.html)
+        for n, answers in enumerate(shown, 1):
+            numbered = file.with_name(f"{file.stem}-{n}{file.suffix}")
+            with writing("--html", arguments.html):
+                (numbered if shown[1:] else file).write_text(page(answers), encoding="utf-8")
 
 
 def nothing(asker: Asker) -> str:
@@ -136,31 +136,3 @@ def nothing(asker: Asker) -> str:
 
 def _data(answers: Any, data: Callable[[Sequence[Any]], dict[str, Any]]) -> dict[str, Any]:
     return {"error": answers.to_dict()} if isinstance(answers, NkiError) else data(answers)
-
-
-def _pages(
-    asker: Asker,
-    arguments: argparse.Namespace,
-    page: Callable[[Sequence[Any]], str] | None,
-) -> Iterator[tuple[str, str]]:
-    """Files and what they hold: answers as texts, or what `page` makes of them. Of several launches
-    that is FILE-1, FILE-2, ..., to which FILE leads."""
-    pages = [page is not None and not isinstance(a, NkiError) for *_, a in asker.answers]
-    first = Path(arguments.html)
-    if page is not None and pages == [True]:
-        yield str(first), page(asker.answers[0][2])
-        return
-    parts = []
-    for n, (kernel, number, answers) in enumerate(asker.answers, 1):
-        parts.append(f"<h2>{escape(kernel)}, launch {number} of its kind</h2>")
-        if page is not None and pages[n - 1]:
-            name = first.with_name(f"{first.stem}-{n}{first.suffix}")
-            parts.append(f'<p><a href="{quote(name.name)}">what it read and wrote</a></p>')
-            yield str(name), page(answers)
-        shown = [answers] if isinstance(answers, NkiError) else answers
-        parts += [f"<pre>{escape(str(answer))}</pre>" for answer in shown]
-    if not parts:
-        parts.append(f"<p>{escape(nothing(asker))}</p>")
-    title = escape(arguments.program)
-    head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
-    yield str(first), "\n".join([head, f"<h1>{title}</h1>", *parts, ""])
