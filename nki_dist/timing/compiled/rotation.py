@@ -112,13 +112,16 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
         while stays[ended].last < stay.first:
             of[ended].alive -= 1
             ended = next(ending)
-        made = stay.storage
-        key = (made.location, made.called, stay.span, stay.size, number in kept)
+        key = (_line_of(stay), number in kept)
         line = of[number] = found.setdefault(key, _Line(stay.size))
         line.stays.append(number)
         line.alive += 1
         line.at_once = max(line.at_once, line.alive * line.size)
     return list(found.values())
+
+
+def _line_of(stay: Stay) -> Hashable:
+    return stay.storage.location, stay.storage.called, stay.span, stay.size
 
 
 def _kept(stays: Sequence[Stay], numbers: Sequence[int]) -> set[int]:
@@ -127,7 +130,7 @@ def _kept(stays: Sequence[Stay], numbers: Sequence[int]) -> set[int]:
     found = set()
     for number in reversed(numbers):
         stay = stays[number]
-        line = (stay.storage.location, stay.storage.called, stay.span, stay.size)
+        line = _line_of(stay)
         if earliest.get(line, stay.last) < stay.last:
             found.add(number)
         earliest[line] = min(earliest.get(line, stay.last), stay.last)
