@@ -17,9 +17,9 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Final
 
+from nki_dist import __version__
 from nki_dist.cli.shared.child import carried_out
 from nki_dist.errors import LaunchError, NkiError
 
@@ -30,7 +30,7 @@ _EPILOG: Final = "`nki-dist COMMAND --help` explains each command."
 def parser() -> argparse.ArgumentParser:
     """The parser with every subcommand of this package."""
     top = argparse.ArgumentParser("nki-dist", description=_DESCRIPTION, epilog=_EPILOG)
-    top.add_argument("--version", action="version", version=f"nki_dist {_version()}")
+    top.add_argument("--version", action="version", version=f"nki_dist {__version__}")
     subparsers = top.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for found in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         if found.name != "shared":
@@ -78,10 +78,3 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show(error: NkiError, *_: object) -> int:
     print(f"nki-dist: {type(error).__name__}: {error}", file=sys.stderr)
     return 1
-
-
-def _version() -> str:
-    try:
-        return metadata.version("nki_dist")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

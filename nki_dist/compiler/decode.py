@@ -13,43 +13,27 @@ Not checked: whether the program computes anything sensible, or ever ends.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any
 
 from nki_dist import arch as architectures
-from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.decode_body import BodyReader
 from nki_dist.compiler.decode_facts import check_instructions, read_facts
+from nki_dist.compiler.decode_tables import (
+    INT64,
+    Tables,
+    integer,
+    integers,
+    numbered,
+    sequence,
+    text,
+)
+from nki_dist.compiler.encode import FIELDS
 from nki_dist.compiler.values import Structure, read_value
 from nki_dist.compiler.wire import PROGRAM, malformed, unpack
-from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
+from nki_dist.errors import NkiError, ProgramFormatError
 from nki_dist.isa.checks import check_size
-from nki_dist.program import Access, Instruction, Program, Storage, VirtualRegister
+from nki_dist.program import Access, Instruction, Program
 from nki_dist.program.uncollected import uncollected
-
-FIELDS: Final = (
-    "kernel",
-    "platform",
-    "core",
-    "cores",
-    "registers",
-    "kinds",
-    "storages",
-    "indices",
-    "addresses",
-    "data",
-    "patterns",
-    "accesses",
-    "dynamics",
-    "forms",
-    "code",
-    "loops",
-    "after",
-    "groups",
-    "locations",
-    "outputs",
-    "facts",
-    "texts",
-)
 
 
 def decode(data: bytes, verify: bool = True) -> Program:
@@ -69,94 +53,64 @@ def decode(data: bytes, verify: bool = True) -> Program:
     except ProgramFormatError:
         raise
     except NkiError as error:
-        raise ProgramFormatError(f"malformed program: {error.message}") from error
+        malformed(error.message)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Constraint checks are written for what the tracer can produce and may stumble over less;
         # for the caller that is one more way to be malformed.
-        raise ProgramFormatError(
-            f"malformed program: a check stumbled over it ({type(error).__name__}: {error})"
-        ) from error
+        malformed(f"a check stumbled over it ({type(error).__name__}: {error})")
 
 
 def _decoded(body: Any, verify: bool) -> Program:
     if type(body) is not dict or tuple(body) != FIELDS:
         malformed(f"its parts aren't {', '.join(FIELDS)}")
-    try:
-        arch = architectures.get(tables.text(body["platform"], "platform"))
-    except LaunchError as error:
-        malformed(error.message)
+    arch = architectures.get(text(body["platform"], "platform"))
     if arch.name != body["platform"]:
         malformed(f"platform {body['platform']!r} is a second name of {arch.name!r}")
-    texts = tables.texts(body)
-    lines = tables.locations(body, texts)
-    cores = tables.integer(body["cores"], 1, arch.max_lnc + 1, "the number of cores")
-    core = tables.integer(body["core"], 0, cores, "the core")
-    count = tables.integer(body["registers"], 0, tables.MAX_REGISTERS + 1, "registers")
-    program = Program(tables.text(body["kernel"], "kernel"), arch.name, core, cores)
-    program.registers = count
-    program.locations = lines
-    known = tables.storages(body, texts, len(lines), arch)
-    program.storages = known.made
-    registers = [VirtualRegister(n) for n in range(count)]
-    patterns = tables.patterns(body, arch)
-    found_accesses = tables.accesses(body, known, patterns, registers, arch)
-    accesses = found_accesses.made
-    numbered = _numbered(accesses, "access"), _numbered(registers, "register")
-    program.facts = read_facts(body["facts"], *numbered, program.storages)
-    found = BodyReader(body, program, found_accesses, registers, arch, verify).read()
-    check_instructions(program.facts, len(found))
-    _order(body, found)
-    program.outputs = read_value(body["outputs"], _numbered(accesses, "access"), _no_register)
+    found = Tables(body, arch)
+    program = found.program
+    program.facts = read_facts(body["facts"], found)
+    made = BodyReader(found, verify).read()
+    check_instructions(program.facts, len(made))
+    _order(body, made)
+    access = numbered(found.accesses, "access")
+    program.outputs = read_value(
+        body["outputs"], access, lambda _: malformed("a register among the outputs")
+    )
     _check_outputs(program.outputs)
-    _check_lives(program.storages, len(found))
+    for s in program.storages:
+        if s.last >= max(len(made), 1):
+            malformed(f"{s.label} lives until instruction {s.last}; there are {len(made)}")
     return program
-
-
-def _numbered(table: list[Any], what: str) -> Any:
-    return lambda number: table[tables.integer(number, 0, len(table), what)]
-
-
-def _no_register(_: Any) -> NoReturn:
-    malformed("a register among the outputs")
 
 
 def _order(body: dict[str, Any], found: list[Instruction]) -> None:
     """Dependencies that the kernel asked for, and its no_reorder regions."""
-    for row in tables.sequence(body["after"], "the table of dependencies"):
-        row = tables.integers(row, "an entry of the table of dependencies")
+    for row in sequence(body["after"], "the table of dependencies"):
+        row = integers(row, "an entry of the table of dependencies")
         if len(row) < 2:
             malformed("an empty dependency")
-        i = found[tables.integer(row[0], 0, len(found), "a dependent instruction")]
+        i = found[integer(row[0], 0, len(found), "a dependent instruction")]
         if i.after or not all(0 <= n < i.ordinal for n in row[1:]):
             malformed(f"instruction {i.ordinal} can't come after {row[1:]}")
         i.after = tuple(row[1:])
-    groups = tables.integers(body["groups"], "the table of no_reorder regions", 2)
+    groups = integers(body["groups"], "the table of no_reorder regions", 2)
     for ordinal, group in zip(groups[::2], groups[1::2], strict=True):
-        i = found[tables.integer(ordinal, 0, len(found), "an instruction of a no_reorder region")]
+        i = found[integer(ordinal, 0, len(found), "an instruction of a no_reorder region")]
         if i.order_group:
             malformed(f"instruction {ordinal} is in two no_reorder regions")
-        i.order_group = tables.integer(group, 1, tables.INT64, "a no_reorder region")
+        i.order_group = integer(group, 1, INT64, "a no_reorder region")
 
 
 def _check_outputs(tree: Any) -> None:
     """Leaves are tensors that the launcher can read: arguments and shared allocations."""
-    if isinstance(tree, Access):
+    if isinstance(tree, Structure):
+        tree = tree.fields
+    if isinstance(tree, (list, tuple, dict)):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            _check_outputs(value)
+    elif isinstance(tree, Access):
         if tree.storage.role == "local" or tree.dynamic is not None:
             malformed(f"the output {tree!r} isn't in shared_hbm")
         check_size("the output", tree, tree.storage.nbytes, "its tensor")
-    elif isinstance(tree, Structure):
-        _check_outputs(tree.fields)
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            _check_outputs(value)
-    elif isinstance(tree, (list, tuple)):
-        for value in tree:
-            _check_outputs(value)
     elif tree is not None:
         malformed(f"the output {tree!r} of type {type(tree).__name__}; allowed: tensors and None")
-
-
-def _check_lives(storages: list[Storage], count: int) -> None:
-    for s in storages:
-        if s.last >= max(count, 1):
-            malformed(f"{s.label} lives until instruction {s.last}; there are {count}")

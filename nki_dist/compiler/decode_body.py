@@ -9,29 +9,20 @@ Invariant: what is returned can be linked; a program that no kernel could have m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from nki_dist.arch import Arch
-from nki_dist.compiler.decode_tables import INT64, Accesses, integer, integers, sequence
+from nki_dist.compiler.decode_tables import INT64, Tables, integer, integers, numbered, sequence
 from nki_dist.compiler.encode import LOOP_BEGIN, LOOP_END, parameters
 from nki_dist.compiler.values import ACCESS, HOLES, LIST, read_value, write_value
 from nki_dist.compiler.wire import malformed
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Tensor
-from nki_dist.program import (
-    Access,
-    Block,
-    Instruction,
-    Loop,
-    Program,
-    Storage,
-    VirtualRegister,
-)
+from nki_dist.program import Access, Block, Instruction, Loop, Storage, VirtualRegister
 
 MAX_LOOP_DEPTH: Final = 64
 _DECIDED: Final = MappingProxyType(  # what the accumulation pass makes of each `accumulate`
@@ -108,7 +99,12 @@ class Form:
         inside: list[Any] = []
         value = read_value(packed, inside.append, inside.append)
         if not inside:
-            self.template[name] = self._accepted(name, role, value)
+            taken = value if role is None else role.accept(name, value)
+            if role is not None and _packed(taken) != _packed(value):
+                malformed(
+                    f"{self.opcode}: {name} is {value!r}, which the role turns into {taken!r}"
+                )
+            self.template[name] = value
             return
         if any(v is not None for v in inside):
             malformed(f"the place of operand {name} of {self.opcode} holds {inside}")
@@ -117,16 +113,6 @@ class Form:
         # What a Tensor role accepts follows from memory, dtype and shape alone.
         known: set[int] | None = set() if kind == ACCESS and isinstance(role, Tensor) else None
         self.holes.append(Hole(name, role, kind, known, packed))
-
-    def _accepted(self, name: str, role: Any, value: Any) -> Any:
-        """The value, after its role has agreed that it is one it gives."""
-        if role is not None:
-            taken = role.accept(name, value)
-            if _packed(taken) != _packed(value):
-                malformed(
-                    f"{self.opcode}: {name} is {value!r}, which the role turns into {taken!r}"
-                )
-        return value
 
 
 def _packed(value: Any) -> bytes:
@@ -137,27 +123,17 @@ def _packed(value: Any) -> bytes:
 class BodyReader:
     """Reads the instructions of one program whose tables have been read."""
 
-    def __init__(
-        self,
-        body: dict[str, Any],
-        program: Program,
-        accesses: Accesses,
-        registers: Sequence[VirtualRegister],
-        arch: Arch,
-        verify: bool,
-    ) -> None:
-        self.program = program
-        self.accesses = accesses.made
-        self.keys = accesses.keys
-        self.registers = registers
-        self.arch = arch
-        self.verify = verify
+    def __init__(self, tables: Tables, verify: bool) -> None:
+        body, self.program, self.arch = tables.body, tables.program, tables.arch
+        self.accesses, self.keys, self.verify = tables.accesses, tables.keys, verify
+        self.access = numbered(tables.accesses, "an access")
+        self.register = numbered(tables.registers, "a register")
         self.forms = [Form(row) for row in sequence(body["forms"], "the table of forms")]
         self.code = integers(body["code"], "the code")
         self.loops = sequence(body["loops"], "the table of loops")
-        self.lines = len(program.locations)
+        self.lines = len(self.program.locations)
         self.touched: list[set[Storage]] = []
-        self.runtime = frozenset(program.facts.get("runtime_psum", ()))
+        self.runtime = frozenset(self.program.facts.get("runtime_psum", ()))
         self.count = 0
 
     def read(self) -> list[Instruction]:
@@ -212,20 +188,17 @@ class BodyReader:
             malformed(f"loop {number} of kind {kind!r}")
         if kind == "for" and register is None:
             malformed(f"loop {number} counts in no register")
-        given, tested = (None if r is None else self._register(r) for r in (register, condition))
+        given, tested = (None if r is None else self.register(r) for r in (register, condition))
         first, last = (self._bound(b) for b in (start, stop))
         if kind == "for" and given is not None:
             given.induction = True
         return Loop(kind, location, given, first, last, step, tested, outside)
 
     def _bound(self, packed: Any) -> Any:
-        bound = read_value(packed, malformed, self._register)
+        bound = read_value(packed, malformed, self.register)
         if isinstance(bound, VirtualRegister):
             return bound
         return integer(bound, -INT64, INT64, "a loop's bound")
-
-    def _register(self, number: Any) -> VirtualRegister:
-        return self.registers[integer(number, 0, len(self.registers), "a register")]
 
     def _close(self, loop: Loop, first: int) -> None:
         """What a loop uses from outside is alive from before its first to after its last round."""
@@ -258,7 +231,7 @@ class BodyReader:
                         args[name] = value
                         continue
                 else:
-                    value = self._register(next(used)) if kind != LIST else self._list(packed, used)
+                    value = self.register(next(used)) if kind != LIST else self._list(packed, used)
                 args[name] = value if role is None else role.accept(name, value)
             i = Instruction(form.opcode, args, form.engine, location, self.count)
             i.accumulation = form.accumulation
@@ -266,7 +239,9 @@ class BodyReader:
                 key = tuple([keys[n] for n in operands])
                 i.kind = form.kinds.setdefault(key, (form, key))
             if self.verify:
-                self._verify(form, i)
+                form.spec.verify(i, self.arch)
+                if form.accumulation == "runtime":
+                    self._accumulates(form.spec.writes(i))
         except NkiError as error:
             malformed(
                 f"instruction {self.count} ({form.opcode}) at "
@@ -277,17 +252,14 @@ class BodyReader:
         return i
 
     def _list(self, packed: Any, used: Iterator[int]) -> Any:
-        def access(_: Any) -> Access:
-            return self.accesses[integer(next(used), 0, len(self.accesses), "an access")]
+        return read_value(
+            packed, lambda _: self.access(next(used)), lambda _: self.register(next(used))
+        )
 
-        return read_value(packed, access, lambda _: self._register(next(used)))
-
-    def _verify(self, form: Form, i: Instruction) -> None:
-        form.spec.verify(i, self.arch)
-        if form.accumulation == "runtime":
-            for a in form.spec.writes(i):
-                if a.storage.number not in self.runtime:
-                    malformed(f"{a.storage.label} is accumulated at run time but isn't listed")
+    def _accumulates(self, written: Iterable[Access]) -> None:
+        for a in written:
+            if a.storage.number not in self.runtime:
+                malformed(f"{a.storage.label} is accumulated at run time but isn't listed")
 
     def _lifetimes(self, form: Form, i: Instruction) -> None:
         ordinal, runtime, touched = i.ordinal, self.runtime, self.touched

@@ -7,12 +7,13 @@ name only storages and instructions that there are. Others are plain data that n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from nki_dist.compiler import notes
 from nki_dist.compiler.config import BARRIER_CHECK
-from nki_dist.compiler.decode_tables import INT64, integer
+from nki_dist.compiler.decode_tables import INT64, Tables, integer, numbered
 from nki_dist.compiler.passes.between_cores import OPEN_READS
 from nki_dist.compiler.passes.unwritten import DOUBTFUL, REPLACED, UNSTORED, WRITTEN_INPUTS
 from nki_dist.compiler.values import read_value
@@ -23,24 +24,20 @@ from nki_dist.program import UNROLLED, Storage
 Storages: TypeAlias = "Sequence[Storage]"
 
 
-def read_facts(
-    packed: Any,
-    access: Callable[[Any], Any],
-    register: Callable[[Any], Any],
-    storages: Storages,
-) -> dict[str, Any]:
+def read_facts(packed: Any, tables: Tables) -> dict[str, Any]:
     """The facts, those that name instructions not yet compared with the program's.
 
     Raises:
         ProgramFormatError: no pass writes such facts.
     """
+    access, register = numbered(tables.accesses, "access"), numbered(tables.registers, "register")
     facts = read_value(packed, access, register)
     if type(facts) is not dict or not all(type(key) is str for key in facts):
         malformed("facts aren't a dict with text keys")
     for name, value in facts.items():
         check = _CHECKS.get(name)
         if check is not None:
-            check(name, value, storages)
+            check(name, value, tables.storages)
     return facts
 
 
@@ -56,9 +53,13 @@ def _collection(name: str, value: Any) -> Any:
     return value
 
 
-def _storages(name: str, value: Any, storages: Storages) -> None:
+def _storages(name: str, value: Any, storages: Storages, kind: str = "", refused: str = "") -> None:
+    """Numbers of storages, all in the memory or of the role that is called `kind`."""
     for number in _collection(name, value):
         integer(number, 0, len(storages), f"a storage in the fact {name}")
+    for s in (storages[number] for number in value):
+        if kind not in ("", s.region.value, s.role):
+            malformed(f"{s.label} {refused.format(name)}")
 
 
 def _indices(name: str, value: Any, storages: Storages) -> None:
@@ -66,32 +67,13 @@ def _indices(name: str, value: Any, storages: Storages) -> None:
         integer(index, 0, INT64, f"an argument in the fact {name}")
 
 
-def _in_psum(name: str, value: Any, storages: Storages) -> None:
-    _storages(name, value, storages)
-    for number in value:
-        if storages[number].region.value != "psum":
-            malformed(f"{storages[number].label} can't accumulate matmuls; only PSUM can")
-
-
-def _shared(name: str, value: Any, storages: Storages) -> None:
-    _storages(name, value, storages)
-    for number in value:
-        if storages[number].role != "shared":
-            malformed(f"{storages[number].label} in the fact {name}; it isn't shared")
-
-
 def _bytes(name: str, value: Any, storages: Storages) -> None:
     integer(value, 0, INT64, f"the fact {name}")
 
 
-def _true(name: str, value: Any, storages: Storages) -> None:
-    if value is not True:
-        malformed(f"the fact {name} is {value!r}; allowed: True")
-
-
-def _zero(name: str, value: Any, storages: Storages) -> None:
-    if type(value) is not int or value != 0:
-        malformed(f"the fact {name} is {value!r}; allowed: 0")
+def _exactly(wanted: Any, name: str, value: Any, storages: Storages) -> None:
+    if type(value) is not type(wanted) or value != wanted:
+        malformed(f"the fact {name} is {value!r}; allowed: {wanted}")
 
 
 def _warnings(name: str, value: Any, storages: Storages) -> None:
@@ -116,22 +98,17 @@ def _marks(name: str, value: Any, storages: Storages) -> None:
         integer(mark[1], 0, INT64, f"the number of a copy in the fact {name}")
 
 
+_IN_PSUM: Final = partial(_storages, kind="psum", refused="can't accumulate matmuls; only PSUM can")
+_SHARED: Final = partial(_storages, kind="shared", refused="in the fact {}; it isn't shared")
 _CHECKS: Final[Mapping[str, Callable[[str, Any, Storages], None]]] = MappingProxyType(
     {
-        "poison": _storages,
-        "unplaced": _storages,
-        REPLACED: _storages,
+        **dict.fromkeys(("poison", "unplaced", REPLACED), _storages),
+        **dict.fromkeys((DOUBTFUL, UNSTORED, OPEN_READS), _SHARED),
+        **dict.fromkeys(("peak_sbuf", "peak_psum", "peak_hbm"), _bytes),
+        **dict.fromkeys(("zeroed", BARRIER_CHECK), partial(_exactly, True)),
         WRITTEN_INPUTS: _indices,
-        "runtime_psum": _in_psum,
-        DOUBTFUL: _shared,
-        UNSTORED: _shared,
-        OPEN_READS: _shared,
-        "peak_sbuf": _bytes,
-        "peak_psum": _bytes,
-        "peak_hbm": _bytes,
-        "zeroed": _true,
-        BARRIER_CHECK: _true,
-        PRECISE: _zero,
+        "runtime_psum": _IN_PSUM,
+        PRECISE: partial(_exactly, 0),
         notes.FACT: _warnings,
         "files": _files,
         UNROLLED: _marks,

@@ -7,7 +7,7 @@ looking. Not checked here: which instruction may use what (see `decode_body`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ from nki_dist.compiler.passes.allocate import in_time
 from nki_dist.compiler.values import data_type
 from nki_dist.compiler.wire import malformed
 from nki_dist.dtypes import DType
-from nki_dist.program import Access, Dynamic, MemoryRegion, Storage, VirtualRegister
+from nki_dist.program import Access, Dynamic, MemoryRegion, Program, Storage, VirtualRegister
 
 MAX_RANK: Final = 32  # dimensions of a shape; NumPy 1 has no more
 MAX_REGISTERS: Final = 1 << 20
@@ -81,79 +81,207 @@ def sizes(value: Any, low: int, what: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def texts(body: dict[str, Any]) -> list[str]:
-    found = sequence(body["texts"], "the table of texts")
-    if not set(map(type, found)) <= {str}:
-        malformed("the table of texts holds something else")
-    return found
+def numbered(table: Sequence[Any], what: str) -> Callable[[Any], Any]:
+    """Gives the entries of a table by their numbers."""
+    return lambda number: table[integer(number, 0, len(table), what)]
 
 
-def locations(body: dict[str, Any], table: list[str]) -> list[tuple[str, int, str]]:
-    flat = integers(body["locations"], "the table of locations", 3)
-    n = len(table)
-    found = []
-    for file, line, function in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-        if not (0 <= file < n and 0 <= function < n and 0 <= line < INT64):
-            malformed(f"location ({file}, {line}, {function}); there are {n} texts")
-        found.append((table[file], line, table[function]))
-    return found
-
-
-# ---- storages -------------------------------------------------------------------------------
-
-
-class Kind(NamedTuple):
-    """What is the same for all storages of one memory, shape, dtype and role.
+class Tables:
+    """The tables of one program, each read after those that it refers to.
 
     Attributes:
-        partitions, partition_bytes: on chip; elsewhere `partitions` is 0.
-        room: bytes that a partition has.
+        program: without its instructions, outputs and facts.
+        kinds: for each kind of storage (its memory, shape, dtype and role), one that isn't in the
+            program.
+        kind_of: for each storage, the number of its kind.
+        keys: for each access, a number that stands for its pattern and kind of storage.
     """
 
-    region: MemoryRegion
-    shape: tuple[int, ...]
-    dtype: DType
-    role: str
-    nbytes: int
-    partitions: int
-    partition_bytes: int
-    room: int
+    def __init__(self, body: dict[str, Any], arch: Arch) -> None:
+        self.body, self.arch = body, arch
+        self.texts = sequence(body["texts"], "the table of texts")
+        if not set(map(type, self.texts)) <= {str}:
+            malformed("the table of texts holds something else")
+        lines = self._locations()
+        cores = integer(body["cores"], 1, arch.max_lnc + 1, "the number of cores")
+        core = integer(body["core"], 0, cores, "the core")
+        count = integer(body["registers"], 0, MAX_REGISTERS + 1, "registers")
+        self.program = Program(text(body["kernel"], "kernel"), arch.name, core, cores)
+        self.program.registers, self.program.locations = count, lines
+        self.kinds = [_kind(k, arch) for k in sequence(body["kinds"], "the table of storage kinds")]
+        self.storages = self.program.storages
+        self._storages()
+        self.registers = [VirtualRegister(n) for n in range(count)]
+        rows = sequence(body["patterns"], "the table of patterns")
+        self.patterns = [_pattern(row, arch) for row in rows]
+        self.accesses: list[Access] = []
+        self.keys: list[int] = []
+        self._accesses()
+
+    def _locations(self) -> list[tuple[str, int, str]]:
+        flat = integers(self.body["locations"], "the table of locations", 3)
+        table, n, found = self.texts, len(self.texts), []
+        for file, line, function in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            if not (0 <= file < n and 0 <= function < n and 0 <= line < INT64):
+                malformed(f"location ({file}, {line}, {function}); there are {n} texts")
+            found.append((table[file], line, table[function]))
+        return found
+
+    # ---- storages ---------------------------------------------------------------------------
+
+    def _storages(self) -> None:
+        flat = integers(self.body["storages"], "the table of storages", 6)
+        kinds, table, lines = self.kinds, self.texts, len(self.program.locations)
+        self.kind_of = flat[::6]
+        columns = zip(*(flat[column::6] for column in range(6)), strict=True)
+        for number, (kind, name, first, last, location, flags) in enumerate(columns):
+            if not (0 <= kind < len(kinds) and 0 <= name < len(table) and 0 <= flags < 8):
+                malformed(f"storage {number} of kind {kind} with name {name} and flags {flags}")
+            if not (-1 <= location < lines and -1 <= first <= last < INT64):
+                malformed(
+                    f"storage {number} lives from instruction {first} to {last} at {location}"
+                )
+            k = kinds[kind]
+            s = Storage(number, k.region, k.shape, k.dtype, table[name], k.role, -1, None, location)
+            s.first, s.last = first, last
+            if flags & CALLED:
+                s.name, s.called = "", s.name
+            s.placed, s.written = bool(flags & PLACED), bool(flags & WRITTEN)
+            self.storages.append(s)
+        self._indices()
+        self._addresses()
+        self._data()
+        self._peak()
+
+    def _groups(self, field: str, every: int) -> Any:
+        """Rows of a flat table whose first column numbers storages, ascending, with these."""
+        flat, made = integers(self.body[field], f"the table of {field}", every), self.storages
+        numbers = flat[::every]
+        if numbers and (numbers[0] < 0 or numbers[-1] >= len(made)):
+            malformed(f"the table of {field} names a storage beyond {len(made) - 1}")
+        if any(a >= b for a, b in pairwise(numbers)):
+            malformed(f"the table of {field} isn't in the order of storages")
+        columns = (flat[column::every] for column in range(1, every))
+        return zip((made[n] for n in numbers), *columns, strict=True)
+
+    def _indices(self) -> None:
+        for s, index in self._groups("indices", 2):
+            s.index = integer(index, 0, INT64, "an argument's or allocation's index")
+        seen = set()
+        for s in self.storages:
+            if s.role == "local":
+                if s.index != -1:
+                    malformed(f"local storage {s.number} has index {s.index}")
+                continue
+            key = (s.role == "input", s.index)
+            if s.index < 0 or key in seen:
+                malformed(f"{s.label} ({s.role}) has no index of its own: {s.index}")
+            seen.add(key)
+
+    def _addresses(self) -> None:
+        for s, partition, byte in self._groups("addresses", 3):
+            fits = partition >= 0 and 0 <= byte < INT64
+            if s.region.on_chip:
+                fits = fits and partition + s.partitions <= self.arch.partitions
+                fits = fits and byte + s.partition_bytes <= _room(s.region, self.arch)
+            if not fits:
+                malformed(f"address ({partition}, {byte}) of {s.label} is outside its memory")
+            s.address = (partition, byte)
+        if any(s.placed and s.address is None for s in self.storages):
+            malformed("a storage placed by the kernel has no address")
+
+    def _data(self) -> None:
+        rows = sequence(self.body["data"], "the table of constants")
+        for row in rows:
+            if type(row) is not list or len(row) != 2 or type(row[1]) is not bytes:
+                malformed("an entry of the table of constants")
+            s = numbered(self.storages, "a constant's storage")(row[0])
+            if s.role != "constant" or s.data is not None or len(row[1]) != s.nbytes:
+                malformed(
+                    f"{len(row[1])} bytes of data for {s.label} ({s.role}) of {s.nbytes} bytes"
+                )
+            s.data = row[1]
+        if len(rows) != sum(s.role == "constant" for s in self.storages):
+            malformed("a constant without data")
+
+    def _peak(self) -> None:
+        """Refuse programs that would need more host memory than HBM has at any one time."""
+        alive, most = 0, self.arch.hbm_stack_bytes
+        for s, ended in in_time(s for s in self.storages if s.role == "local"):
+            alive += s.nbytes - sum(over.nbytes for over in ended)
+            if alive > most:
+                malformed(f"{alive} bytes of local tensors are alive at once; HBM has {most}")
+
+    # ---- accesses ---------------------------------------------------------------------------
+
+    def _accesses(self) -> None:
+        columns = sequence(self.body["accesses"], "the table of accesses")
+        if len(columns) != 3:
+            malformed(f"the table of accesses has {len(columns)} columns; allowed: 3")
+        where, offsets, which = (integers(c, "a column of the table of accesses") for c in columns)
+        if not len(where) == len(offsets) == len(which):
+            malformed("the columns of the table of accesses differ in length")
+        moving = self._dynamics(len(where))
+        partitions = self.arch.partitions
+        rooms = [(k.nbytes, partitions if k.region.on_chip else INT64) for k in self.kinds]
+        storages, kind_of, shapes = self.storages, self.kind_of, self.patterns
+        made, keys = self.accesses, self.keys
+        for at, (number, offset, pattern) in enumerate(zip(where, offsets, which, strict=True)):
+            if not (0 <= number < len(storages) and 0 <= pattern < len(shapes)):
+                malformed(f"an access to storage {number} with pattern {pattern}")
+            s, kind = storages[number], kind_of[number]
+            shape, strides, dtype, low, high, row_low, row_high = shapes[pattern]
+            dynamic = moving.get(at) if moving else None
+            if dynamic is not None:
+                dynamic.source = self._source(dynamic.source)
+                if dynamic.kind == "vector":  # rows are checked when their numbers are known
+                    low, high = row_low, row_high
+                elif dynamic.kind == "scalar" and not dynamic.within and s.region.is_hbm:
+                    # Addresses are checked at run time; they only have to be numbers.
+                    low, high = -max(offset, -MAX_STRIDE) * dtype.itemsize, 0
+            start = offset * dtype.itemsize
+            room, rows = rooms[kind]
+            if start + low < 0 or start + high > room or shape[0] > rows:
+                malformed(
+                    f"an access of shape {shape}, strides {strides} and dtype {dtype} at offset "
+                    f"{offset} leaves {s.label}"
+                )
+            made.append(Access(s, offset, shape, strides, dtype, dynamic))
+            keys.append(pattern * len(rooms) + kind)
+            if dynamic is not None:
+                _check_dynamic(made[-1])
+
+    def _dynamics(self, count: int) -> dict[int, Dynamic]:
+        """The run-time parts by access; the source is still a number."""
+        found: dict[int, Dynamic] = {}
+        for row in sequence(self.body["dynamics"], "the table of run-time addresses"):
+            if type(row) is not list or len(row) not in (6, 9, 10):
+                malformed("an entry of the table of run-time addresses")
+            number, kind, source, stride, limit, dim, *rest = row
+            integer(number, 0, count, "the access of a run-time address")
+            if kind not in ("scalar", "vector", "tensor") or number in found:
+                malformed(f"a run-time address of kind {kind!r} for access {number}")
+            integer(source, -MAX_REGISTERS, number, "the source of a run-time address")
+            integer(stride, -MAX_STRIDE, MAX_STRIDE, "the stride of a run-time address")
+            integer(limit, -MAX_STRIDE, MAX_STRIDE, "the limit of a run-time address")
+            integer(dim, 0, MAX_RANK, "the dimension of a run-time address")
+            for n in rest:
+                integer(n, -MAX_STRIDE, MAX_STRIDE, "the dimension of a run-time address")
+            places: Any = tuple(rest[:3]) or None
+            within, extent = (places, None) if len(rest) <= 3 else (None, places)
+            found[number] = Dynamic(kind, source, stride, limit, dim, within, extent)
+        return found
+
+    def _source(self, number: int) -> Any:
+        if number >= 0:
+            return self.accesses[number]
+        if ~number >= len(self.registers):
+            malformed(f"register {~number}; the program has {len(self.registers)}")
+        return self.registers[~number]
 
 
-class Storages(NamedTuple):
-    """The storages and, for each, the number of its kind."""
-
-    made: list[Storage]
-    kinds: list[Kind]
-    kind_of: list[int]
-
-
-def storages(body: dict[str, Any], table: list[str], lines: int, arch: Arch) -> Storages:
-    kinds = [_kind(k, arch) for k in sequence(body["kinds"], "the table of storage kinds")]
-    flat = integers(body["storages"], "the table of storages", 6)
-    made: list[Storage] = []
-    columns = zip(*(flat[column::6] for column in range(6)), strict=True)
-    for number, (kind, name, first, last, location, flags) in enumerate(columns):
-        if not (0 <= kind < len(kinds) and 0 <= name < len(table) and 0 <= flags < 8):
-            malformed(f"storage {number} of kind {kind} with name {name} and flags {flags}")
-        if not (-1 <= location < lines and -1 <= first <= last < INT64):
-            malformed(f"storage {number} lives from instruction {first} to {last} at {location}")
-        k = kinds[kind]
-        s = Storage(number, k.region, k.shape, k.dtype, table[name], k.role, -1, None, location)
-        s.first, s.last = first, last
-        if flags & CALLED:
-            s.name, s.called = "", s.name
-        s.placed, s.written = bool(flags & PLACED), bool(flags & WRITTEN)
-        made.append(s)
-    found = Storages(made, kinds, flat[::6])
-    _indices(body, made)
-    _addresses(body, found, arch)
-    _data(body, made)
-    _peak(found, arch)
-    return found
-
-
-def _kind(row: Any, arch: Arch) -> Kind:
+def _kind(row: Any, arch: Arch) -> Storage:
+    """A storage that stands for all of its kind."""
     if len(sequence(row, "a storage kind")) != 4:
         malformed(f"a storage kind has {len(row)} parts; allowed: 4")
     region_name, role = text(row[0], "a memory"), text(row[3], "a role")
@@ -161,98 +289,22 @@ def _kind(row: Any, arch: Arch) -> Kind:
         malformed(f"a storage in memory {region_name!r} with role {role!r}")
     region, shape = MemoryRegion(region_name), sizes(row[1], 1, "shape")
     dtype = data_type(row[2])
-    nbytes = prod(shape) * dtype.itemsize
+    kind = Storage(-1, region, shape, dtype, role=role)
     shown = f"a {region_name} storage of shape {shape} and dtype {dtype}"
     if role != "local" and region is not MemoryRegion.shared_hbm:
         malformed(f"{shown} with role {role}, which lives in shared_hbm")
-    if nbytes > arch.hbm_stack_bytes:
+    if kind.nbytes > arch.hbm_stack_bytes:
         malformed(f"{shown} is larger than HBM ({arch.hbm_stack_bytes} bytes on {arch.name})")
-    if not region.on_chip:
-        return Kind(region, shape, dtype, role, nbytes, 0, nbytes, nbytes)
-    row_bytes, room = prod(shape[1:]) * dtype.itemsize, _room(region, arch)
-    if len(shape) < 2 or shape[0] > arch.partitions or row_bytes > room:
-        malformed(f"{shown} doesn't fit {arch.name}: {arch.partitions} partitions of {room} bytes")
-    return Kind(region, shape, dtype, role, nbytes, shape[0], row_bytes, room)
+    rows, room = arch.partitions, _room(region, arch)
+    if region.on_chip and (len(shape) < 2 or shape[0] > rows or kind.partition_bytes > room):
+        malformed(f"{shown} doesn't fit {arch.name}: {rows} partitions of {room} bytes")
+    return kind
 
 
 def _room(region: MemoryRegion, arch: Arch) -> int:
-    if region is MemoryRegion.psum:
-        return arch.psum_partition_bytes
-    return arch.sbuf_partition_bytes
-
-
-def _groups(body: dict[str, Any], field: str, every: int, count: int) -> Any:
-    """Rows of a flat table whose first column numbers storages, ascending."""
-    flat = integers(body[field], f"the table of {field}", every)
-    numbers = flat[::every]
-    if numbers and (numbers[0] < 0 or numbers[-1] >= count):
-        malformed(f"the table of {field} names a storage beyond {count - 1}")
-    if any(a >= b for a, b in pairwise(numbers)):
-        malformed(f"the table of {field} isn't in the order of storages")
-    return zip(*(flat[column::every] for column in range(every)), strict=True)
-
-
-def _indices(body: dict[str, Any], made: list[Storage]) -> None:
-    for number, index in _groups(body, "indices", 2, len(made)):
-        made[number].index = integer(index, 0, INT64, "an argument's or allocation's index")
-    seen = set()
-    for s in made:
-        if s.role == "local":
-            if s.index != -1:
-                malformed(f"local storage {s.number} has index {s.index}")
-            continue
-        key = (s.role == "input", s.index)
-        if s.index < 0 or key in seen:
-            malformed(f"{s.label} ({s.role}) has no index of its own: {s.index}")
-        seen.add(key)
-
-
-def _addresses(body: dict[str, Any], found: Storages, arch: Arch) -> None:
-    made = found.made
-    for number, partition, byte in _groups(body, "addresses", 3, len(made)):
-        k = found.kinds[found.kind_of[number]]
-        fits = partition >= 0 and 0 <= byte < INT64
-        if k.partitions:
-            fits = fits and partition + k.partitions <= arch.partitions
-            fits = fits and byte + k.partition_bytes <= k.room
-        if not fits:
-            malformed(
-                f"address ({partition}, {byte}) of {made[number].label} is outside its memory"
-            )
-        made[number].address = (partition, byte)
-    if any(s.placed and s.address is None for s in made):
-        malformed("a storage placed by the kernel has no address")
-
-
-def _data(body: dict[str, Any], made: list[Storage]) -> None:
-    rows = sequence(body["data"], "the table of constants")
-    for row in rows:
-        if type(row) is not list or len(row) != 2 or type(row[1]) is not bytes:
-            malformed("an entry of the table of constants")
-        s = made[integer(row[0], 0, len(made), "a constant's storage")]
-        if s.role != "constant" or s.data is not None or len(row[1]) != s.nbytes:
-            malformed(f"{len(row[1])} bytes of data for {s.label} ({s.role}) of {s.nbytes} bytes")
-        s.data = row[1]
-    if len(rows) != sum(s.role == "constant" for s in made):
-        malformed("a constant without data")
-
-
-def _peak(found: Storages, arch: Arch) -> None:
-    """Refuse programs that would need more host memory than HBM has at any one time."""
-    alive = 0
-    for s, ended in in_time(s for s in found.made if s.role == "local"):
-        alive += s.nbytes - sum(over.nbytes for over in ended)
-        if alive > arch.hbm_stack_bytes:
-            malformed(
-                f"{alive} bytes of local tensors are alive at once; HBM has {arch.hbm_stack_bytes}"
-            )
-
-
-# ---- accesses -------------------------------------------------------------------------------
-
-
-def patterns(body: dict[str, Any], arch: Arch) -> list[Pattern]:
-    return [_pattern(row, arch) for row in sequence(body["patterns"], "the table of patterns")]
+    """Bytes that a partition has."""
+    psum = region is MemoryRegion.psum
+    return arch.psum_partition_bytes if psum else arch.sbuf_partition_bytes
 
 
 def _pattern(row: Any, arch: Arch) -> Pattern:
@@ -275,89 +327,6 @@ def _pattern(row: Any, arch: Arch) -> Pattern:
     if 0 in shape:  # no element at all; only its place has to exist
         low = high = row_low = row_high = 0
     return Pattern(shape, strides, dtype, low, high, row_low, row_high)
-
-
-class Accesses(NamedTuple):
-    """The accesses and, for each, a number that stands for its pattern and kind of storage."""
-
-    made: list[Access]
-    keys: list[int]
-
-
-def accesses(
-    body: dict[str, Any],
-    known: Storages,
-    shapes: Sequence[Pattern],
-    registers: Sequence[VirtualRegister],
-    arch: Arch,
-) -> Accesses:
-    columns = sequence(body["accesses"], "the table of accesses")
-    if len(columns) != 3:
-        malformed(f"the table of accesses has {len(columns)} columns; allowed: 3")
-    where, offsets, which = (integers(c, "a column of the table of accesses") for c in columns)
-    if not len(where) == len(offsets) == len(which):
-        malformed("the columns of the table of accesses differ in length")
-    moving = _dynamics(body, len(where))
-    rooms = [(k.nbytes, arch.partitions if k.partitions else INT64) for k in known.kinds]
-    storages, kind_of = known.made, known.kind_of
-    found = Accesses([], [])
-    for at, (number, offset, pattern) in enumerate(zip(where, offsets, which, strict=True)):
-        if not (0 <= number < len(storages) and 0 <= pattern < len(shapes)):
-            malformed(f"an access to storage {number} with pattern {pattern}")
-        shape, strides, dtype, low, high, row_low, row_high = shapes[pattern]
-        dynamic = moving.get(at) if moving else None
-        if dynamic is not None:
-            dynamic.source = _source(dynamic.source, found.made, registers)
-            if dynamic.kind == "vector":  # rows are checked when their numbers are known
-                low, high = row_low, row_high
-            elif dynamic.kind == "scalar" and not dynamic.within and storages[number].region.is_hbm:
-                # Addresses are checked at run time; all that is needed is that they are numbers.
-                low, high = -max(offset, -MAX_STRIDE) * dtype.itemsize, 0
-        start = offset * dtype.itemsize
-        kind = kind_of[number]
-        room, rows = rooms[kind]
-        if start + low < 0 or start + high > room or shape[0] > rows:
-            malformed(
-                f"an access of shape {shape}, strides {strides} and dtype {dtype} at offset "
-                f"{offset} leaves {storages[number].label}"
-            )
-        found.made.append(Access(storages[number], offset, shape, strides, dtype, dynamic))
-        found.keys.append(pattern * len(rooms) + kind)
-        if dynamic is not None:
-            _check_dynamic(found.made[-1])
-    return found
-
-
-def _dynamics(body: dict[str, Any], count: int) -> dict[int, Dynamic]:
-    """The run-time parts by access; the source is still a number."""
-    found: dict[int, Dynamic] = {}
-    for row in sequence(body["dynamics"], "the table of run-time addresses"):
-        if type(row) is not list or len(row) not in (6, 9, 10):
-            malformed("an entry of the table of run-time addresses")
-        number, kind, source, stride, limit, dim, *rest = row
-        integer(number, 0, count, "the access of a run-time address")
-        if kind not in ("scalar", "vector", "tensor") or number in found:
-            malformed(f"a run-time address of kind {kind!r} for access {number}")
-        integer(source, -MAX_REGISTERS, number, "the source of a run-time address")
-        integer(stride, -MAX_STRIDE, MAX_STRIDE, "the stride of a run-time address")
-        integer(limit, -MAX_STRIDE, MAX_STRIDE, "the limit of a run-time address")
-        integer(dim, 0, MAX_RANK, "the dimension of a run-time address")
-        origin, size, period, *strict = (
-            integer(n, -MAX_STRIDE, MAX_STRIDE, "the dimension of a run-time address")
-            for n in rest or (0, 0, 0)
-        )
-        places = (origin, size, period) if rest else None
-        within, extent = (None, places) if strict else (places, None)
-        found[number] = Dynamic(kind, source, stride, limit, dim, within, extent)
-    return found
-
-
-def _source(number: int, found: list[Access], registers: Sequence[VirtualRegister]) -> Any:
-    if number >= 0:
-        return found[number]
-    if ~number >= len(registers):
-        malformed(f"register {~number}; the program has {len(registers)}")
-    return registers[~number]
 
 
 def _check_dynamic(a: Access) -> None:

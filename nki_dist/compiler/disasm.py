@@ -171,9 +171,7 @@ def value_text(value: Any) -> str:
     """An argument or output as the listing shows it."""
     if isinstance(value, Access):
         return access_text(value)
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, DType):
+    if isinstance(value, (Enum, DType)):
         return value.name
     if isinstance(value, (list, tuple)):
         inside = ", ".join(map(value_text, value))
@@ -202,14 +200,9 @@ def _slices(a: Access) -> str | None:
     s = a.storage
     if len(a.shape) != len(s.shape) or a.dtype is not s.dtype:
         return None
-    row = 1
-    rows = []
-    for n in reversed(s.shape):
-        rows.append(row)
-        row *= n
     at = a.offset
     parts = []
-    for n, stride, count, whole in zip(a.shape, a.strides, rows[::-1], s.shape, strict=True):
+    for n, stride, count, whole in zip(a.shape, a.strides, s.strides, s.shape, strict=True):
         start, at = divmod(at, count)
         if n != 1 and stride % count:
             return None

@@ -21,12 +21,16 @@ from typing import Any, Final
 import msgpack
 
 from nki_dist.compiler.values import write_value
-from nki_dist.compiler.wire import PROGRAM, pack
+from nki_dist.compiler.wire import PROGRAM, pack, unwritable
 from nki_dist.dtypes import DType
-from nki_dist.errors import ProgramFormatError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage, VirtualRegister
 
+FIELDS: Final = (
+    "kernel", "platform", "core", "cores", "registers", "kinds", "storages", "indices",
+    "addresses", "data", "patterns", "accesses", "dynamics", "forms", "code", "loops", "after",
+    "groups", "locations", "outputs", "facts", "texts",
+)  # fmt: skip
 LOOP_BEGIN: Final = -1
 LOOP_END: Final = -2
 PLACED: Final = 1
@@ -52,35 +56,31 @@ def encode(program: Program) -> bytes:
     return pack(PROGRAM, _Encoder(program).body())
 
 
-class _Table:
-    """Numbers for values, first come first served."""
+class _Table(list[Any]):
+    """Rows with numbers, first come first served."""
 
     def __init__(self) -> None:
-        self.rows: list[Any] = []
         self._numbers: dict[Any, int] = {}
 
-    def number(self, key: Any, row: Callable[[], Any]) -> int:
+    def number(self, key: Any, row: Callable[[], Any] | None = None) -> int:
+        """The number of a key, which is its own row if nothing else gives one."""
         n = self._numbers.get(key)
         if n is None:
-            n = self._numbers[key] = len(self.rows)
-            self.rows.append(row())
+            n = self._numbers[key] = len(self)
+            self.append(key if row is None else row())
         return n
 
 
 class _Encoder:
+    """Attributes are called as the fields they become; other fields are the program's."""
+
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.texts = _Table()
-        self.kinds = _Table()
-        self.patterns = _Table()
-        self.forms = _Table()
+        self.texts, self.kinds, self.patterns, self.forms, self.rows = (_Table() for _ in range(5))
         self.loops: list[Any] = []
         self.code: list[int] = []
         self.after: list[list[int]] = []
         self.groups: list[int] = []
-        self.dynamics: list[list[Any]] = []
-        self._accesses: dict[Any, int] = {}
-        self._access_rows: tuple[list[int], list[int], list[int]] = ([], [], [])
         # The program keeps every access alive while it is encoded, so ids aren't reused.
         self._access_ids: dict[int, int] = {}
         self._ordinal = 0
@@ -88,45 +88,27 @@ class _Encoder:
     def body(self) -> dict[str, Any]:
         p = self.program
         self._block(p.body)
-        outputs = write_value(p.outputs, self.access, int)
-        facts = write_value(p.facts, self.access, int)
-        storages = [part for s in p.storages for part in self._storage(s)]
-        locations = [
-            part
-            for file, line, function in p.locations
-            for part in (self._text(file), int(line), self._text(function))
-        ]
-        return {
-            "kernel": p.kernel,
-            "platform": p.platform,
-            "core": p.core,
-            "cores": p.cores,
-            "registers": p.registers,
-            "kinds": self.kinds.rows,
-            "storages": storages,
+        made = {
+            "outputs": write_value(p.outputs, self.access, int),
+            "facts": write_value(p.facts, self.access, int),
+            "storages": [part for s in p.storages for part in self._storage(s)],
             "indices": [x for s in p.storages if s.index != -1 for x in (s.number, s.index)],
             "addresses": [
                 x for s in p.storages if s.address is not None for x in (s.number, *s.address)
             ],
             "data": [[s.number, s.data] for s in p.storages if s.data is not None],
-            "patterns": self.patterns.rows,
-            "accesses": list(self._access_rows),
-            "dynamics": self.dynamics,
-            "forms": self.forms.rows,
-            "code": self.code,
-            "loops": self.loops,
-            "after": self.after,
-            "groups": self.groups,
-            "locations": locations,
-            "outputs": outputs,
-            "facts": facts,
-            "texts": self.texts.rows,
+            "accesses": [[row[column] for row in self.rows] for column in range(3)],
+            "dynamics": [[n, *row[3]] for n, row in enumerate(self.rows) if row[3] is not None],
+            "locations": [
+                part
+                for file, line, function in p.locations
+                for part in (self.texts.number(file), int(line), self.texts.number(function))
+            ],
         }
+        found = {**vars(p), **vars(self), **made}
+        return {field: found[field] for field in FIELDS}
 
     # ---- storages and accesses --------------------------------------------------------------
-
-    def _text(self, text: str) -> int:
-        return self.texts.number(text, lambda: text)
 
     def _storage(self, s: Storage) -> tuple[int, ...]:
         row = [s.region.value, [int(n) for n in s.shape], s.dtype.name, s.role]
@@ -135,7 +117,7 @@ class _Encoder:
         flags = PLACED * s.placed | WRITTEN * s.written | CALLED * called
         location = -1 if s.location is None else s.location
         kind = self.kinds.number(key, lambda: row)
-        return kind, self._text(s.name or s.called), s.first, s.last, location, flags
+        return kind, self.texts.number(s.name or s.called), s.first, s.last, location, flags
 
     def access(self, a: Access) -> int:
         """Number of an access; equal accesses share one."""
@@ -145,40 +127,26 @@ class _Encoder:
         return n
 
     def _new_access(self, a: Access) -> int:
-        storage, dynamic = a.storage, a.dynamic
-        number = storage.number
-        if not 0 <= number < len(self.program.storages) or (
-            self.program.storages[number] is not storage
-        ):
-            raise ProgramFormatError(
-                f"{storage.label} isn't among the storages of the program of {self.program.kernel}",
-                code="program-unwritable",
+        number, storages = a.storage.number, self.program.storages
+        if not 0 <= number < len(storages) or storages[number] is not a.storage:
+            unwritable(
+                f"{a.storage.label} isn't among the storages of the program of "
+                f"{self.program.kernel}"
             )
         shape, strides, dtype = a.shape, a.strides, a.dtype.name
         pattern = self.patterns.number(
             (shape, strides, dtype),
             lambda: [dtype, [int(n) for n in shape], [int(n) for n in strides]],
         )
-        moving = None
-        if dynamic is not None:
-            source = dynamic.source
-            # Registers are negative numbers, so one integer tells both kinds of source apart.
-            at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
-            places = dynamic.within or dynamic.extent or ()
-            numbers = (dynamic.stride, dynamic.limit, dynamic.dim, *places)
-            numbers += (1,) if dynamic.extent else ()
-            moving = (dynamic.kind, at, *map(int, numbers))
-        key = (number, a.offset, pattern, moving)
-        n = self._accesses.get(key)
-        if n is None:
-            n = self._accesses[key] = len(self._access_rows[0])
-            for column, value in zip(
-                self._access_rows, (number, int(a.offset), pattern), strict=True
-            ):
-                column.append(value)
-            if moving is not None:
-                self.dynamics.append([n, *moving])
-        return n
+        moving = None if a.dynamic is None else self._moving(a.dynamic)
+        return self.rows.number((number, int(a.offset), pattern, moving))
+
+    def _moving(self, dynamic: Any) -> tuple[Any, ...]:
+        source = dynamic.source
+        # Registers are negative numbers, so one integer tells both kinds of source apart.
+        at = ~source.number if isinstance(source, VirtualRegister) else self.access(source)
+        places = (*(dynamic.within or dynamic.extent or ()), *((1,) if dynamic.extent else ()))
+        return dynamic.kind, at, *map(int, (dynamic.stride, dynamic.limit, dynamic.dim, *places))
 
     # ---- instructions -----------------------------------------------------------------------
 
@@ -194,26 +162,19 @@ class _Encoder:
 
     def _instruction(self, i: Instruction) -> None:
         if i.ordinal != self._ordinal:
-            raise ProgramFormatError(
-                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0",
-                code="program-unwritable",
+            unwritable(
+                f"{i!r} is number {self._ordinal} in program order; ordinals must count from 0"
             )
         self._ordinal += 1
         if i.opcode not in INSTRUCTIONS:
-            raise ProgramFormatError(
-                f"{i!r}: there is no instruction {i.opcode!r}", code="program-unwritable"
-            )
+            unwritable(f"{i!r}: there is no instruction {i.opcode!r}")
         names, args = parameters(i.opcode), i.args
-        if len(args) != len(names) or not all(n in args for n in names):
-            raise ProgramFormatError(
-                f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}",
-                code="program-unwritable",
-            )
-        key: list[Any] = [i.opcode, i.engine]
+        if tuple(args) != names and set(args) != set(names):
+            unwritable(f"{i!r} has arguments {', '.join(args)}; allowed: {', '.join(names)}")
         operands: list[int] = []
+        key: list[Any] = [i.opcode, i.engine, i.accumulation]
         for name in names:
             key.append(self._key(args[name], operands))
-        key.append(i.accumulation)
         form = self.forms.number(tuple(key), lambda: self._form(i, names))
         self.code += (form, i.location, *operands)
         if i.after:
@@ -235,15 +196,9 @@ class _Encoder:
             return kind, value
         if kind is float:
             return kind, struct.pack("<d", value)  # tells -0.0 from 0.0
-        if kind is VirtualRegister:
-            operands.append(value.number)
-            return VirtualRegister
-        packed = write_value(
-            value,
-            lambda a: operands.append(self.access(a)),
-            lambda number: operands.append(number),
+        return msgpack.packb(
+            write_value(value, lambda a: operands.append(self.access(a)), operands.append)
         )
-        return msgpack.packb(packed)
 
     def _form(self, i: Instruction, names: tuple[str, ...]) -> list[Any]:
         values = [write_value(i.args[name], _hole, _hole) for name in names]

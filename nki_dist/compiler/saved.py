@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from nki_dist import arch as architectures
-from nki_dist import dtypes
 from nki_dist.checks import Checks
 from nki_dist.compiler import decode_tables as tables
 from nki_dist.compiler.decode import decode
@@ -24,6 +23,7 @@ from nki_dist.compiler.encode import encode
 from nki_dist.compiler.passes.allocate import check_hbm, peak_private
 from nki_dist.compiler.passes.conflicts import find_conflicts
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
+from nki_dist.compiler.values import data_type
 from nki_dist.compiler.widen import FACT
 from nki_dist.compiler.wire import COMPILED, malformed, pack, unpack
 from nki_dist.errors import LaunchError, NkiError, ProgramFormatError
@@ -115,7 +115,7 @@ def parse(data: bytes) -> Parts:
     try:
         _find_again(programs)
     except NkiError as error:
-        raise ProgramFormatError(f"malformed program: {error}") from error
+        malformed(str(error))
     return programs, inputs
 
 
@@ -158,9 +158,7 @@ def _check_cores(programs: Sequence[Program]) -> None:
 def _signature(number: int, row: Any) -> TensorSignature:
     if type(row) is not list or len(row) != 4 or row[0] != number:
         malformed(f"the signature of input {number}")
-    dtype = dtypes.find(tables.text(row[2], "a dtype"))
-    if dtype is None or dtype.name != row[2]:
-        malformed(f"data type {row[2]!r}; there is none such")
+    dtype = data_type(tables.text(row[2], "a dtype"))
     shape = tables.sizes(row[1], 0, "shape")
     return TensorSignature(number, shape, dtype, tables.text(row[3], "an argument's name"))
 

@@ -11,8 +11,9 @@ tables, never imported.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,9 +21,8 @@ import msgpack
 import numpy as np
 
 from nki_dist import dtypes
-from nki_dist.compiler.wire import malformed
+from nki_dist.compiler.wire import malformed, unwritable
 from nki_dist.dtypes import DType
-from nki_dist.errors import ProgramFormatError
 from nki_dist.isa import enums
 from nki_dist.program import Access, MemoryRegion, VirtualRegister
 
@@ -80,66 +80,48 @@ def write_value(
         return [REGISTER, register(value.number)]
     if isinstance(value, Enum):
         if ENUMS.get(kind.__name__) is not kind:
-            raise ProgramFormatError(
-                f"{value!r}: programs hold enumerations of nki.isa only", code="program-unwritable"
-            )
+            unwritable(f"{value!r}: programs hold enumerations of nki.isa only")
         return [ENUM, kind.__name__, value.name]
     if isinstance(value, DType):
         return [DTYPE, value.name]
     if isinstance(value, (np.number, np.bool_)):
         return write_value(value.item(), access, register, depth)
     if depth >= MAX_DEPTH:
-        raise ProgramFormatError(
-            f"a value is nested deeper than {MAX_DEPTH} levels",
-            code="program-unwritable",
-            numbers={"most": MAX_DEPTH},
-        )
+        unwritable(f"a value is nested deeper than {MAX_DEPTH} levels", most=MAX_DEPTH)
     return _write_container(value, lambda v: write_value(v, access, register, depth + 1))
 
 
 def _write_container(value: Any, inner: Callable[[Any], Any]) -> list[Any]:
     kind = type(value)
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return _write_structure(kind, zip(kind._fields, value, strict=True), inner)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(kind, "_fields")):
         return [LIST if isinstance(value, list) else TUPLE, *map(inner, value)]
     if isinstance(value, dict):
-        return [DICT, *(inner(part) for item in value.items() for part in item)]
+        return [DICT, *map(inner, chain.from_iterable(value.items()))]
     if isinstance(value, (set, frozenset)):
-        return [FROZENSET if kind is frozenset else SET, *sorted(map(inner, value), key=_packed)]
+        tag = FROZENSET if kind is frozenset else SET
+        return [tag, *sorted(map(inner, value), key=msgpack.packb)]
+    name, fields = _structure(value)
+    return [STRUCTURE, name, *map(inner, chain.from_iterable(fields))]
+
+
+def _structure(value: Any) -> tuple[str, Iterable[tuple[str, Any]]]:
+    """The name of an object's class, and its fields."""
+    kind = type(value)
     if isinstance(value, Structure):
-        return [STRUCTURE, value.class_name, *map(inner, _flat(value.fields.items()))]
-    if getattr(kind, "__nki_object__", False) or (
-        dataclasses.is_dataclass(kind) and not isinstance(value, type)
-    ):
-        fields = (
-            {f.name: None for f in dataclasses.fields(value)}
-            if (dataclasses.is_dataclass(kind))
-            else vars(value)
+        return value.class_name, value.fields.items()
+    if isinstance(value, tuple):
+        names = kind._fields
+    elif dataclasses.is_dataclass(kind):
+        names = [f.name for f in dataclasses.fields(kind)]
+    elif getattr(kind, "__nki_object__", False):
+        names = vars(value)
+    else:
+        unwritable(
+            f"{value!r} of type {kind.__name__} can't be written down; programs hold numbers, "
+            "texts, nki data types and enumerations, tensors, registers, lists, tuples, dicts and "
+            "sets"
         )
-        return _write_structure(kind, ((n, getattr(value, n)) for n in fields), inner)
-    raise ProgramFormatError(
-        f"{value!r} of type {kind.__name__} can't be written down; programs hold numbers, texts, "
-        "nki data types and enumerations, tensors, registers, lists, tuples, dicts and sets",
-        code="program-unwritable",
-    )
-
-
-def _write_structure(
-    kind: type, fields: Iterator[tuple[str, Any]], inner: Callable[[Any], Any]
-) -> list[Any]:
-    return [STRUCTURE, kind.__name__, *map(inner, _flat(fields))]
-
-
-def _flat(pairs: Any) -> Iterator[Any]:
-    for key, value in pairs:
-        yield key
-        yield value
-
-
-def _packed(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value)
-    return packed
+    return kind.__name__, [(n, getattr(value, n)) for n in names]
 
 
 def read_value(
@@ -161,7 +143,7 @@ def read_value(
             malformed(f"an operand entry with {len(packed)} parts; allowed: 2")
         return (access if tag == ACCESS else register)(packed[1])
     if tag in (ENUM, DTYPE, BIG_INT):
-        return _read_name(tag, packed)
+        return _read_name(tag, packed[1:])
     if not LIST <= tag <= STRUCTURE:
         malformed(f"value tag {tag}; allowed: 0 to {STRUCTURE}")
     name: Any = ""
@@ -175,19 +157,18 @@ def read_value(
 
 
 def _container(tag: int, name: str, items: list[Any]) -> Any:
-    if tag == LIST:
-        return items
-    if tag == TUPLE:
-        return tuple(items)
+    if tag in (LIST, TUPLE):
+        return items if tag == LIST else tuple(items)
+    pairs = tag in (DICT, STRUCTURE)
     try:
-        if tag in (SET, FROZENSET):
-            made: Any = set(items) if tag == SET else frozenset(items)
+        if pairs:
+            made: Any = dict(zip(items[::2], items[1::2], strict=True))
         else:
-            made = dict(zip(items[::2], items[1::2], strict=True))
-        if len(made) != len(items) // (1 if tag in (SET, FROZENSET) else 2):
-            malformed("a key or set element occurs twice")
+            made = set(items) if tag == SET else frozenset(items)
     except (TypeError, ValueError) as error:  # unhashable, or a key without a value
-        raise ProgramFormatError(f"malformed program: a dict or set: {error}") from error
+        malformed(f"a dict or set: {error}")
+    if len(made) != len(items) // (1 + pairs):
+        malformed("a key or set element occurs twice")
     if tag != STRUCTURE:
         return made
     if not all(type(key) is str for key in made):
@@ -195,21 +176,19 @@ def _container(tag: int, name: str, items: list[Any]) -> Any:
     return Structure(name, made)
 
 
-def _read_name(tag: int, packed: list[Any]) -> Any:
-    if any(type(part) is not str for part in packed[1:]):
+def _read_name(tag: int, names: list[Any]) -> Any:
+    if any(type(name) is not str for name in names):
         malformed("a name that is no text")
-    if tag == ENUM and len(packed) == 3:
-        enum = ENUMS.get(packed[1])
-        if enum is not None and packed[2] in enum.__members__:
-            return enum[packed[2]]
-    elif tag == DTYPE and len(packed) == 2:
-        return data_type(packed[1])
-    elif tag == BIG_INT and len(packed) == 2:
-        try:
-            return int(packed[1], 16)
-        except ValueError:
-            malformed(f"{packed[1]!r} is no integer")
-    return malformed(f"unknown name {packed[1:]!r}")
+    if len(names) != 1 + (tag == ENUM):
+        malformed(f"unknown name {names!r}")
+    if tag == DTYPE:
+        return data_type(names[0])
+    try:
+        return ENUMS[names[0]][names[1]] if tag == ENUM else int(names[0], 16)
+    except KeyError:
+        malformed(f"unknown name {names!r}")
+    except ValueError:
+        malformed(f"{names[0]!r} is no integer")
 
 
 def data_type(name: Any) -> DType:

@@ -43,6 +43,10 @@ def malformed(what: str) -> NoReturn:
     raise ProgramFormatError(f"malformed program: {what}")
 
 
+def unwritable(what: str, **numbers: int) -> NoReturn:
+    raise ProgramFormatError(what, code="program-unwritable", numbers=numbers)
+
+
 def pack(magic: bytes, body: Any) -> bytes:
     """Wrap a body of plain values (None, bool, int, float, str, bytes, lists and dicts).
 
@@ -52,9 +56,7 @@ def pack(magic: bytes, body: Any) -> bytes:
     try:
         packed = msgpack.packb(body, use_bin_type=True)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ProgramFormatError(
-            f"the program can't be written down: {error}", code="program-unwritable"
-        ) from error
+        unwritable(f"the program can't be written down: {error}")
     producer = _producer()
     rest: bytes = bytes([len(producer)]) + producer + packed
     return _HEADER.pack(magic, FORMAT_VERSION, zlib.crc32(rest)) + rest
@@ -102,6 +104,4 @@ def _unpacked(packed: memoryview) -> Any:
         # msgpack bounds every length by the size of its input, and nesting by its own stack.
         return msgpack.unpackb(packed, raw=False, strict_map_key=True)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ProgramFormatError(
-            f"malformed program: its body is no msgpack ({type(error).__name__}: {error})"
-        ) from error
+        malformed(f"its body is no msgpack ({type(error).__name__}: {error})")

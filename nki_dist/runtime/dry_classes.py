@@ -30,8 +30,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -134,7 +135,7 @@ class _Ran:
         """Whether its cores come to their end by themselves."""
         return self.error is None and not self.rest
 
-    @property
+    @cached_property
     def way(self) -> Hashable:
         """Equal for ranks whose cores execute the same instructions."""
         if not self.ends:
@@ -193,8 +194,10 @@ class _Ranks:
                 found[self._class(rank)] = ran
             by_rank.append(ran)
             self.finished += self.lnc
-        if not all(ran.ends for ran in found.values()) or not self._ordered(found.values()):
-            reached = Meetings(self.alone, self.exchanges).reached([r.begun for r in by_rank])
+        orders = {ran.begun for ran in found.values()}
+        if len(orders) > 1 or not all(ran.ends for ran in found.values()):
+            logs = [ran.begun for ran in by_rank]
+            reached = Meetings(self.alone, self.exchanges, logs).reached()
             if reached is None:
                 return None
             self._raise(by_rank, reached)
@@ -209,13 +212,10 @@ class _Ranks:
             NkiError: the first failure of any, or how they wait for each other.
         """
         again: dict[Hashable, _Ran] = {}
-        ways: dict[int, Hashable] = {}
         waits: list[Wait] = []
         finished: list[int] = []
         for rank, (ran, stops) in enumerate(zip(by_rank, reached.stops, strict=True)):
-            if id(ran) not in ways:
-                ways[id(ran)] = ran.way
-            key = ways[id(ran)], tuple(stops.items())
+            key = ran.way, tuple(stops.items())
             if key not in again:
                 again[key] = self._run_until(rank, stops) if stops or ran.error else ran
             place = again[key]
@@ -323,10 +323,6 @@ class _Ranks:
         self.by_rank |= cores is not None and cores.looked
         ran.begun = tuple(map(tuple, self.alone.begun))
         return ran
-
-    def _ordered(self, ran: Iterable[_Ran]) -> bool:
-        """Whether all classes execute the same exchanges in the same order."""
-        return len({r.begun for r in ran}) == 1
 
     def _all(self, rank: int, ran: _Ran) -> Iterator[CoreReport]:
         """What the cores of a rank report, as its class did."""

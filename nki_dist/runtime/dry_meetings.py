@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.collectives.alone import Alone
@@ -39,78 +40,6 @@ class Letter(NamedTuple):
     source: int
 
 
-class _Item(NamedTuple):
-    """A collective of a core's program.
-
-    Attributes:
-        kind: equal for those that can meet.
-    """
-
-    i: Instruction
-    kind: int
-
-
-class Meetings:
-    """Collectives of a world.
-
-    Args:
-        exchanges: for each core of a rank, instructions of its program that wait for others.
-    """
-
-    def __init__(self, alone: Alone, exchanges: Sequence[Sequence[Instruction]]) -> None:
-        self._alone = alone
-        self._items: list[dict[int, _Item]] = []
-        self._by_rank: dict[int, bool] = {}
-        kinds: list[dict[str, Any]] = []
-        for mine in exchanges:
-            items: dict[int, _Item] = {}
-            for i in mine:
-                if i.opcode in OPERATIONS:
-                    what = describe(i, ())
-                    if what not in kinds:
-                        kinds.append(what)
-                    items[i.ordinal] = _Item(i, kinds.index(what))
-            self._items.append(items)
-
-    def reached(self, logs: Sequence[Sequence[Log]]) -> Reached | None:
-        """How far all come; None if all come to their end and messages are left.
-
-        Args:
-            logs: for each rank, of each core of it.
-        """
-        distinct = {id(log): log for log in logs}.values()
-        common = [_common([log[c] for log in distinct]) for c in range(len(self._items))]
-        walk = _Walk(self, logs, common)
-        walk.run()
-        return walk.reached()
-
-    def item(self, core: int, ordinal: int) -> _Item:
-        return self._items[core][ordinal]
-
-    def group(self, i: Instruction, rank: int) -> tuple[int, ...]:
-        return self._alone.group(i, rank)
-
-    def neighbours(self, i: Instruction, rank: int) -> tuple[int, int]:
-        return self._alone.neighbours(i, rank)
-
-    def shared(self, i: Instruction) -> bool:
-        """Whether a collective is its rank's; see `collectives.execute`."""
-        found = self._by_rank.get(id(i))
-        if found is None:
-            found = self._by_rank[id(i)] = belongs_to_rank(i, len(self._items))
-        return found
-
-    def before(self, done: Counter[int], rank: int, i: Instruction, core: int) -> int:
-        """How many collectives of its kind and group are over when those in common are."""
-        group, shared = self._alone.group(i, rank), self.shared(i)
-        others = ((self._items[core][ordinal].i, n) for ordinal, n in done.items())
-        return sum(
-            n
-            for other, n in others
-            if self.shared(other) == shared and self._alone.group(other, rank) == group
-        )
-
-
 class Reached(NamedTuple):
     """Where ranks wait for ever.
 
@@ -123,18 +52,36 @@ class Reached(NamedTuple):
     met: Mapping[Lane, Letter]
 
 
-class _Walk:
-    """All ranks on their way.
+class Meetings:
+    """The collectives of a world, with all its ranks on their way.
 
     Args:
-        common: for each core of a rank, how many collectives all begin with.
+        exchanges: for each core of a rank, instructions of its program that wait for others.
+        logs: for each rank, of each core of it.
     """
 
     def __init__(
-        self, meetings: Meetings, logs: Sequence[Sequence[Log]], common: Sequence[int]
+        self,
+        alone: Alone,
+        exchanges: Sequence[Sequence[Instruction]],
+        logs: Sequence[Sequence[Log]],
     ) -> None:
-        self._meetings, self._logs = meetings, logs
-        self._cores = range(len(common))
+        self._alone, self._logs = alone, logs
+        self._cores = range(len(exchanges))
+        self._items: list[dict[int, Instruction]] = [
+            {i.ordinal: i for i in mine if i.opcode in OPERATIONS} for mine in exchanges
+        ]
+        self._kinds: dict[int, int] = {}  # by instruction; equal for those that can meet
+        # Whether one is its rank's; see `collectives.execute`.
+        self._shared = cache(partial(belongs_to_rank, cores=len(exchanges)))
+        kinds: list[dict[str, Any]] = []
+        for i in (i for items in self._items for i in items.values()):
+            what = describe(i, ())
+            if what not in kinds:
+                kinds.append(what)
+            self._kinds[id(i)] = kinds.index(what)
+        distinct = {id(log): log for log in logs}.values()
+        common = [_common([log[c] for log in distinct]) for c in self._cores]
         self._done = [Counter(logs[0][c][: common[c]]) for c in self._cores]
         self._at = {(r, c): common[c] for r in range(len(logs)) for c in self._cores}
         self._numbers: dict[Any, int] = {}
@@ -144,23 +91,45 @@ class _Walk:
         self._met: dict[Lane, Letter] = {}
         self._going = list(self._at)
 
-    def run(self) -> None:
+    def reached(self) -> Reached | None:
+        """How far all come; None if all come to their end and messages are left."""
         while self._going:
             lane = rank, core = self._going.pop()
-            log = self._logs[rank][core]
-            if self._at[lane] == len(log):
-                continue
-            i, kind = self._meetings.item(core, log[self._at[lane]])
-            group = self._meetings.group(i, rank)
-            # Collectives of the rank and those of its core 0 are counted apart.
-            count = lane, id(group), self._meetings.shared(i)
-            if count not in self._numbers:
-                before = self._meetings.before(self._done[core], rank, i, core)
-                self._numbers[count] = before
-            if OPERATIONS[i.opcode].kind in (Kind.RING, Kind.PAIRS):
-                self._pass_on(lane, count, Letter(kind, self._numbers[count], i, rank))
-            else:
-                self._meet(lane, count, kind, group)
+            if self._at[lane] < len(self._logs[rank][core]):
+                self._go(lane)
+        stops = [
+            {c: self._at[r, c] for c in self._cores if self._at[r, c] < len(log[c])}
+            for r, log in enumerate(self._logs)
+        ]
+        for lane in ((rank, core) for rank, waiting in enumerate(stops) for core in waiting):
+            i = self._next(lane)
+            if OPERATIONS[i.opcode].kind not in (Kind.RING, Kind.PAIRS):
+                self._read(lane, self._alone.group(i, lane[0]))
+        left = any(letters for box in self._letters.values() for letters in box.values())
+        return None if left and not any(stops) else Reached(stops, self._met)
+
+    def _next(self, lane: Lane) -> Instruction:
+        rank, core = lane
+        return self._items[core][self._logs[rank][core][self._at[lane]]]
+
+    def _go(self, lane: Lane) -> None:
+        rank, core = lane
+        i = self._next(lane)
+        kind, group = self._kinds[id(i)], self._alone.group(i, rank)
+        # Collectives of the rank and those of its core 0 are counted apart.
+        count = lane, id(group), self._shared(i)
+        if count not in self._numbers:  # how many of them are over when those in common are
+            others = ((self._items[core][n], times) for n, times in self._done[core].items())
+            self._numbers[count] = sum(
+                times
+                for other, times in others
+                if self._shared(other) == self._shared(i)
+                and self._alone.group(other, rank) == group
+            )
+        if OPERATIONS[i.opcode].kind in (Kind.RING, Kind.PAIRS):
+            self._pass_on(lane, count, Letter(kind, self._numbers[count], i, rank))
+        else:
+            self._meet(lane, count, kind, group)
 
     def _go_on(self, lane: Lane, count: Any) -> None:
         self._at[lane] += 1
@@ -187,7 +156,7 @@ class _Walk:
 
     def _pass_on(self, lane: Lane, count: Any, mine: Letter) -> None:
         rank, core = lane
-        target, source = self._meetings.neighbours(mine.i, rank)
+        target, source = self._alone.neighbours(mine.i, rank)
         if target != rank:
             self._letters[target, core].setdefault(rank, deque()).append(mine)
             waiting = self._awaits.pop(((target, core), rank), None)
@@ -208,19 +177,6 @@ class _Walk:
             self._go_on(lane, count)
         else:
             self._met[lane] = letter
-
-    def reached(self) -> Reached | None:
-        stops = [
-            {c: self._at[r, c] for c in self._cores if self._at[r, c] < len(log[c])}
-            for r, log in enumerate(self._logs)
-        ]
-        for rank, waiting in enumerate(stops):
-            for core in waiting:
-                i, _ = self._meetings.item(core, self._logs[rank][core][waiting[core]])
-                if OPERATIONS[i.opcode].kind not in (Kind.RING, Kind.PAIRS):
-                    self._read((rank, core), self._meetings.group(i, rank))
-        left = any(letters for box in self._letters.values() for letters in box.values())
-        return None if left and not any(stops) else Reached(stops, self._met)
 
 
 def _common(logs: Sequence[Log]) -> int:

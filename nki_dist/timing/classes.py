@@ -239,18 +239,9 @@ def _start(
     unit: Sequence[int], seats: Sequence[Seat], starts: Sequence[Hashable]
 ) -> tuple[Hashable, ...]:
     """What is known of a unit by itself: what its cores execute, and who shares rank and stack."""
-    ranks: dict[int, int] = {}
-    stacks: dict[int, int] = {}
-    return tuple(
-        [
-            (
-                starts[n],
-                ranks.setdefault(seats[n].rank, len(ranks)),
-                stacks.setdefault(seats[n].stack, len(stacks)),
-            )
-            for n in unit
-        ]
-    )
+    ranks = _numbered([seats[n].rank for n in unit])
+    stacks = _numbered([seats[n].stack for n in unit])
+    return tuple(zip([starts[n] for n in unit], ranks, stacks, strict=True))
 
 
 def _numbered(values: Sequence[Hashable]) -> list[int]:

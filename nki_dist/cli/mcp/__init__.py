@@ -22,6 +22,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nki_dist import __version__
 from nki_dist.cli.mcp.calls import Limits
 from nki_dist.cli.mcp.tools import Tools
 from nki_dist.cli.shared.command import add_command, refused
@@ -100,13 +101,7 @@ def serve(tools: Tools, jobs: int) -> None:
     from nki_dist.cli.mcp.served import register_tools
 
     server = MCPServer(
-        "nki_dist", instructions=Tools.__doc__, version=_version(), log_level="WARNING"
+        "nki_dist", instructions=Tools.__doc__, version=__version__, log_level="WARNING"
     )
     register_tools(server, tools, jobs)
     anyio.run(server.run_stdio_async)
-
-
-def _version() -> str:
-    from nki_dist import __version__
-
-    return __version__

@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -61,11 +62,7 @@ class Limits:
         """Raises:
         LaunchError: a limit isn't positive.
         """
-        for name, value in (
-            ("timeout", self.seconds),
-            ("memory", self.memory),
-            ("file", self.file),
-        ):
+        for name, value in zip(("timeout", "memory", "file"), astuple(self), strict=True):
             if not value > 0:
                 raise LaunchError(f"limit on {name}: {value}; must be positive", code="call-value")
 
@@ -126,7 +123,7 @@ def call(
         if over is None and out.stat().st_size > _ANSWER:
             size = out.stat().st_size
             over = _over(f"the answer has {size:,} bytes; at most {_ANSWER:,} are passed on")
-        answer = "" if over is not None else _text(out)
+        answer = "" if over is not None else out.read_text("utf-8", errors="replace")
         return Ended(status, answer.replace(f"{own}/", ""), _tail(err, own), over)
 
 
@@ -170,18 +167,12 @@ def _end(started: subprocess.Popen[bytes], mark: str) -> None:
     end = time.monotonic() + _LEAVE
     while (left := Family(mark).members()) and time.monotonic() < end:
         for pid in left:
-            _kill(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         started.poll()  # ours have to be waited for, others' by others
         time.sleep(0.001)
     if started.poll() is None and started.pid not in left:
         started.wait()
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 class Family:
@@ -215,10 +206,6 @@ class Family:
 
 
 # ---- texts --------------------------------------------------------------------------------------
-
-
-def _text(file: Path) -> str:
-    return file.read_text("utf-8", errors="replace")
 
 
 def _tail(file: Path, own: Path) -> str:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from nki_dist.cli.shared.workers import ends_with_parent
@@ -33,7 +34,15 @@ def carried_out(command: Callable[[], int]) -> int:
         os.close(tell)
         ended = _ended(child)
         os.set_blocking(told, False)  # a process that the program left may hold the other end
-        return _status(ended, _read(told))
+        with suppress(BlockingIOError):
+            if said := os.read(told, 1):
+                return said[0] or (ended if ended >= 0 else 128 - ended)
+        raise LaunchError(
+            "the program ended the process before there was an answer, "
+            + (f"by signal {-ended}" if ended < 0 else f"with status {ended}"),
+            code="program-ended",
+            numbers={"status": ended},
+        )
     os.close(told)
     ends_with_parent()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -56,21 +65,3 @@ def _ended(child: int) -> int:
                 return os.waitstatus_to_exitcode(ended)
         elif got.si_pid:  # the terminal's have no sender, and the child got them, too
             os.kill(child, got.si_signo)
-
-
-def _read(told: int) -> bytes:
-    try:
-        return os.read(told, 1)
-    except BlockingIOError:
-        return b""
-
-
-def _status(ended: int, told: bytes) -> int:
-    if not told:
-        raise LaunchError(
-            "the program ended the process before there was an answer, "
-            + (f"by signal {-ended}" if ended < 0 else f"with status {ended}"),
-            code="program-ended",
-            numbers={"status": ended},
-        )
-    return told[0] or (ended if ended >= 0 else 128 - ended)
