@@ -18,7 +18,7 @@ from typing import Final
 from nki_dist.arch import Arch
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.price import move_ns, price_ns, stages
+from nki_dist.collectives.cost import cost_ns, move_ns, stages
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.topology.topology import Topology, system
 
@@ -55,7 +55,7 @@ class Asked:
         return choose(self.question, forced)
 
     def us(self, forced: str = "") -> float:
-        return price_ns(self.question, self.algorithm(forced), self.topology) / 1000
+        return cost_ns(self.question, self.algorithm(forced), self.topology) / 1000
 
     def move_us(self, touches: int = 2) -> float:
         """As a permutation by one channel, of the group's first member to its second."""

@@ -1,8 +1,8 @@
 """The coverage page, derived from the instructions' declarations.
 
 `python docs/coverage_page.py > docs/coverage.md` writes it; a test compares. A cost counts as
-known if the instruction says so when priced with plain operands (one 128x512 tile for each tensor);
-operand forms that are priced differently aren't told apart.
+known if the instruction says so when asked with plain operands (one 128x512 tile for each tensor);
+operand forms of different cost aren't told apart.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def cost(spec: Spec) -> str:
 
 def _known(spec: Spec, engine: str) -> str:
     i = representative(spec, engine)
-    known = all(spec.price(i, arch.get(p)).known for p in _platforms(spec))
+    known = all(spec.cost_of(i, arch.get(p)).known for p in _platforms(spec))
     return "documented" if known else "assumed"
 
 

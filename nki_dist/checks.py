@@ -29,7 +29,7 @@ PRESETS: Final[dict[str, dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Checks:
-    """What a kernel is held to.
+    """What a kernel is checked against.
 
     Args:
         unwritten: memory that nobody wrote. "error": its values may be read but not reach an
@@ -82,7 +82,7 @@ class Checks:
         """The release, to be asked what it has."""
         return RELEASES[self.release]
 
-    def held_to(self, release: str) -> Checks:
+    def against_release(self, release: str) -> Checks:
         """The same for another release, unless that is "any"."""
         return self if release in (ANY, self.release) else replace(self, release=release)
 

@@ -44,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--nki-lnc", type=int, metavar="N", help="cores of kernels without a grid, and of worlds"
     )
     group.addoption("--nki-host", choices=HOSTS, help="where simulated cores run")
-    group.addoption("--nki-check", metavar="POLICY", help="what kernels are held to, as of World")
+    group.addoption(
+        "--nki-check", metavar="POLICY", help="what kernels are checked against, as of World"
+    )
     group.addoption(
         "--nki-ranks", type=_numbers, default=[1], metavar="N,...", help="ranks of worlds"
     )

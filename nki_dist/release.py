@@ -1,8 +1,8 @@
 """Releases of NKI: what each added, deprecated and removed.
 
-One value says which release a kernel is held to: "0.6", "0.7", or "any", the default, under which
-both work and what 0.7 removed gives a warning. Whatever differs between releases asks the value by
-the name of the construct; the names below are all there are.
+One value says which release a kernel is checked against: "0.6", "0.7", or "any", the default, under
+which both work and what 0.7 removed gives a warning. Whatever differs between releases asks the
+value by the name of the construct; the names below are all there are.
 
 Follows: migration guide of SDK 2.33.1, "Migrating from NKI 0.6.0 to NKI 0.7.0"; release notes of
 NKI 0.7.0; the pages named in docs/nki_0_7.md.
@@ -60,7 +60,7 @@ DEPRECATED: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Release:
-    """The release that kernels are held to.
+    """The release that kernels are checked against.
 
     Attributes:
         name: "0.6", "0.7" or "any".
@@ -74,7 +74,8 @@ class Release:
         return self.name != "0.6"
 
     def strictly(self, construct: str) -> bool:
-        """Whether kernels are held to a release that has something; under "any", they aren't."""
+        """Whether kernels are checked against a release that has something; under "any", they
+        aren't."""
         return self.has(construct) and self.name == "0.7"
 
     def check(self, construct: str) -> ReleaseWarning | None:
@@ -86,8 +87,8 @@ class Release:
         if construct in ADDED:
             if self.name == "0.6":
                 raise CompileError(
-                    f"{construct} came with NKI 0.7, and the kernel is held to 0.6; "
-                    f"{ADDED[construct]}, or hold it to 0.7 (NKI_DIST_RELEASE=0.7)",
+                    f"{construct} came with NKI 0.7, and the kernel is checked against 0.6; "
+                    f"{ADDED[construct]}, or check it against 0.7 (NKI_DIST_RELEASE=0.7)",
                     code="release-added",
                 )
             return None
@@ -106,7 +107,7 @@ class Release:
             return None
         if self.name == "0.7":
             raise CompileError(
-                f"NKI 0.7 has removed {construct}, and the kernel is held to 0.7; {advice}",
+                f"NKI 0.7 has removed {construct}, and the kernel is checked against 0.7; {advice}",
                 code="release-removed",
             )
         return ReleaseWarning(

@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_kept_ray():
+def no_pool():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NKI_DIST_CLUSTER", "off")
         yield

@@ -137,7 +137,7 @@ def renewed(told: Told) -> tuple[str, list[str]]:
     found: dict[int, str] = {}
     lost = []
     for wanted in block.text.splitlines():
-        number = _alike(left, wanted)
+        number = _most_similar(left, wanted)
         if number is None:
             lost.append(wanted)
         else:
@@ -146,7 +146,7 @@ def renewed(told: Told) -> tuple[str, list[str]]:
     return "".join(f"{line}\n" for line in kept), lost
 
 
-def _alike(lines: dict[int, str], wanted: str) -> int | None:
+def _most_similar(lines: dict[int, str], wanted: str) -> int | None:
     plain, words = _without_figures(wanted), wanted.split()
 
     def common(number: int) -> int:

@@ -165,11 +165,13 @@ def test_environment_variables_are_known_to_the_code(page: Path) -> None:
 
 
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
-    listed = (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Rooms")[0]
-    rooms = [set(line.split()) for line in listed.splitlines() if line.strip()]
+    listed = (
+        (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Packages")[0]
+    )
+    packages = [set(line.split()) for line in listed.splitlines() if line.strip()]
     folders = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
     folders |= {"errors", "forks", "ranges", "release", "checks", "tricks"}
-    assert rooms == [set(layer) & folders for layer in LAYERS]
+    assert packages == [set(layer) & folders for layer in LAYERS]
 
 
 def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:
@@ -189,7 +191,7 @@ def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:
     assert f"the median error is {round(float(left_out))} %" in readme
     measured = (ROOT / "docs/collectives_accuracy.md").read_text()
     (off,) = re.findall(r"with all of them \| (\d+)%", measured)
-    assert f"prices are partly assumed, {off} % off in the median" in readme
+    assert f"costs are partly assumed, {off} % off in the median" in readme
 
 
 def test_times_of_published_kernels_are_the_stored_ones() -> None:

@@ -24,7 +24,7 @@ from nki_dist.isa import INSTRUCTIONS
 PACKAGE = Path(nki_dist.__file__).parent
 NAMES = frozenset(INSTRUCTIONS)
 
-# Lowest first; rooms on one line may import each other.
+# Lowest first; packages on one line may import each other.
 LAYERS = (
     {"codes", "forks", "ranges"},
     {"errors"},
@@ -57,7 +57,7 @@ LAYERS = (
         "",
     },  # "" is the package itself
 )
-LEVEL = {room: n for n, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: n for n, packages in enumerate(LAYERS) for package in packages}
 
 RAY_ROOMS = ("core_actor/", "hbm/")
 
@@ -66,7 +66,7 @@ def _files() -> list[str]:
     return sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
 
 
-def _room(file: str) -> str:
+def _package(file: str) -> str:
     first = file.split("/")[0]
     return "" if first == "__init__.py" else first.removesuffix(".py")
 
@@ -136,22 +136,22 @@ def _reached(start: str, graph: Mapping[str, set[str]]) -> set[str]:
 
 
 def test_every_room_has_a_layer() -> None:
-    unknown = {_room(file) for file in _files()} - set(LEVEL)
+    unknown = {_package(file) for file in _files()} - set(LEVEL)
     assert not unknown, f"give these a layer: {sorted(unknown)}"
 
 
-@pytest.mark.parametrize("room", sorted({_room(file) for file in _files()}))
-def test_imports_go_down(room: str) -> None:
+@pytest.mark.parametrize("package", sorted({_package(file) for file in _files()}))
+def test_imports_go_down(package: str) -> None:
     upward = []
     for file in _files():
-        if _room(file) != room:
+        if _package(file) != package:
             continue
         for line, name in _imports_of(file):
             parts = name.split(".")
             if parts[0] != "nki_dist":
                 continue
             target = parts[1] if len(parts) > 1 and parts[1] in LEVEL else ""
-            if LEVEL.get(target, 0) > LEVEL.get(room, len(LAYERS)):
+            if LEVEL.get(target, 0) > LEVEL.get(package, len(LAYERS)):
                 upward.append(f"{file}:{line} imports {name}")
     assert not upward, "\n".join(upward)
 
@@ -190,7 +190,7 @@ def test_nothing_relies_on_the_test_suite() -> None:
         f"{file}:{line}"
         for file in _files()
         for line, name in _imports_of(file)
-        if name.split(".")[0] in ("tests", "pytest") and _room(file) != "pytest_plugin"
+        if name.split(".")[0] in ("tests", "pytest") and _package(file) != "pytest_plugin"
     ]
     assert not offenders, f"these files import tests or pytest: {offenders}"
 
@@ -247,13 +247,13 @@ def test_the_walk_sees_nested_and_skips_typing_imports() -> None:
 
 def test_circles_are_found_however_files_import() -> None:
     sources = {
-        "__init__.py": "from nki_dist.room import shown\nfrom nki_dist import errors\n",
+        "__init__.py": "from nki_dist.part import shown\nfrom nki_dist import errors\n",
         "errors.py": "import os\n",
-        "down.py": "import nki_dist.errors\nfrom nki_dist.room import inner\n",
+        "down.py": "import nki_dist.errors\nfrom nki_dist.part import inner\n",
         # through a function and a re-export
-        "room/__init__.py": "from nki_dist.room.inner import shown\n",
-        "room/inner.py": "from nki_dist.room.deep import x\n",
-        "room/deep.py": "def f():\n    from nki_dist.room import shown\n",
+        "part/__init__.py": "from nki_dist.part.inner import shown\n",
+        "part/inner.py": "from nki_dist.part.deep import x\n",
+        "part/deep.py": "def f():\n    from nki_dist.part import shown\n",
         # for typing only, and by a name in a package that is a file
         "tile.py": "if TYPE_CHECKING:\n    from nki_dist.lower import Lower\n",
         "lower.py": "from nki_dist import tile\n",
@@ -262,8 +262,8 @@ def test_circles_are_found_however_files_import() -> None:
     assert circles(import_graph(sources)) == [
         ["alone.py"],
         ["lower.py", "tile.py"],
-        ["room/__init__.py", "room/deep.py", "room/inner.py"],
+        ["part/__init__.py", "part/deep.py", "part/inner.py"],
     ]
     sources["lower.py"] = sources["alone.py"] = ""
-    sources["room/deep.py"] = "from nki_dist.errors import NkiError\n"
+    sources["part/deep.py"] = "from nki_dist.errors import NkiError\n"
     assert circles(import_graph(sources)) == []

@@ -1,4 +1,4 @@
-"""`make mutants`: its rooms name files that exist, its operators do what they say."""
+"""`make mutants`: its areas name files that exist, its operators do what they say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.mutants.areas import AREAS, COSTS, DECLARATIONS, WHOLE, Area, chosen_tests, sources
 from bench.mutants.parts import changeable, within
 from bench.mutants.reasons import REASONS
-from bench.mutants.rooms import COSTS, DECLARATIONS, ROOMS, WHOLE, Room, chosen_tests, sources
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,12 +33,12 @@ def _helper(i):
 """
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_rooms_name_files_and_tests_that_exist(room: Room):
-    for pattern in (*room.files, *room.among):
+@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.name)
+def test_areas_name_files_and_tests_that_exist(area: Area):
+    for pattern in (*area.files, *area.among):
         assert list(ROOT.glob(pattern)), pattern
-    for source in sources(room, ROOT):
-        chosen = chosen_tests(room, source, ROOT)
+    for source in sources(area, ROOT):
+        chosen = chosen_tests(area, source, ROOT)
         assert len(set(chosen)) == len(chosen) > 0
         assert all((ROOT / name).exists() for name in chosen)
 
@@ -50,7 +50,7 @@ def test_reasons_are_about_lines_that_are_there():
 
 
 def test_tests_that_name_an_instruction_come_first():
-    declarations = next(room for room in ROOMS if room.part == DECLARATIONS)
+    declarations = next(area for area in AREAS if area.part == DECLARATIONS)
     chosen = chosen_tests(declarations, Path("nki_dist/isa/tensor_tensor_scan.py"), ROOT)
     assert "tests/isa/test_tensor_scalar.py" not in chosen
     assert chosen[-len(declarations.tests) :] == declarations.tests

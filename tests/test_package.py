@@ -14,12 +14,12 @@ import pytest
 import nki_dist
 
 PACKAGE = Path(nki_dist.__file__).parent
-ROOMS = sorted(
+PACKAGES = sorted(
     {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")}
     - {"__init__", "__main__"}
 )
 FILES = sorted(f"nki_dist.report.{path.stem}" for path in (PACKAGE / "report").glob("[a-z]*.py"))
-# Of a process that simulates a core; the rooms above it are the launcher's.
+# Of a process that simulates a core; the packages above it are the launcher's.
 NOT_OF_CORES = {"insight", "launcher", "timing", "report", "stepping", "compat", "cli", "cachekey"}
 
 
@@ -70,21 +70,21 @@ def test_classes_are_pickled_by_their_files() -> None:
 
 def test_what_a_core_imports() -> None:
     names = fresh("import sys, nki_dist.core_actor.actor; print(*sys.modules)").split()
-    rooms = {name.split(".")[1] for name in names if name.startswith("nki_dist.")}
-    assert "runtime" in rooms
-    assert not rooms & NOT_OF_CORES
+    packages = {name.split(".")[1] for name in names if name.startswith("nki_dist.")}
+    assert "runtime" in packages
+    assert not packages & NOT_OF_CORES
 
 
 def test_what_a_launching_program_imports() -> None:
     """Records, drift and stepping are imported by those who use them."""
     program = "import sys, nki_dist; nki_dist.jit, nki_dist.World; print(*sys.modules)"
-    rooms = {n.split(".")[1] for n in fresh(program).split() if n.startswith("nki_dist.")}
-    assert "launcher" in rooms
-    assert not rooms & {"insight", "stepping", "report", "core_actor"}
+    packages = {n.split(".")[1] for n in fresh(program).split() if n.startswith("nki_dist.")}
+    assert "launcher" in packages
+    assert not packages & {"insight", "stepping", "report", "core_actor"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [f"nki_dist.{room}" for room in ROOMS] + FILES)
+@pytest.mark.parametrize("name", [f"nki_dist.{package}" for package in PACKAGES] + FILES)
 def test_every_room_can_be_imported_first(name: str) -> None:
     """Nothing has imported the others before, as the package's `__init__.py` once did."""
     fresh(f"import {name}")

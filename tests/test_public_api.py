@@ -30,7 +30,7 @@ API_0_7 = json.loads((DATA / "nki_api_0_7.json").read_text())
 BEYOND = {
     "nki": {
         "Autotuned": "the type of what autotune returns",
-        "Checks": "what kernels are held to",
+        "Checks": "what kernels are checked against",
         "Drift": "what nki.drift returns",
         "DryRun": "what world.dry_run returns",
         "Kernel": "the type of what jit returns, for isinstance and annotations",
@@ -72,7 +72,7 @@ BEYOND = {
 }
 LONGER = {
     "nki.language.shared_constant": "dtype: parameter of Beta 1 that published kernels pass",
-    "nki.simulate": "check: what the kernel is held to",
+    "nki.simulate": "check: what the kernel is checked against",
     "nki.language.NkiTensor.reshape": "dimensions one by one, as in NumPy and published kernels",
 }
 TYPES_ONLY = {  # documented as annotations, in classes whose instances users never make

@@ -155,11 +155,13 @@ class Cores(NamedTuple):
 
 def cores(of: Iterable[Point]) -> list[Cores]:
     """The launches of the first set that differ in the number of cores only."""
-    alike: dict[tuple[str, str], dict[int, Point]] = {}
+    by_config: dict[tuple[str, str], dict[int, Point]] = {}
     for p in of:
         if p.row.config:
-            alike.setdefault((p.row.family, repr(sorted(p.row.config.items()))), {})[p.row.lnc] = p
-    return [Cores(found[1], found[2]) for found in alike.values() if {1, 2} <= found.keys()]
+            by_config.setdefault((p.row.family, repr(sorted(p.row.config.items()))), {})[
+                p.row.lnc
+            ] = p
+    return [Cores(found[1], found[2]) for found in by_config.values() if {1, 2} <= found.keys()]
 
 
 def variants(of: Iterable[Point]) -> list[Variants]:

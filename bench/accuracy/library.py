@@ -23,7 +23,8 @@ _SCALE_COLUMNS = 4  # of float8 input that carries the scale of each row
 
 
 class Launch(NamedTuple):
-    """A kernel with its arguments, and what it is held to (World's `check`, None: the default)."""
+    """A kernel with its arguments, and what it is checked against (World's `check`, None: the
+    default)."""
 
     kernel: Any
     args: tuple[Any, ...]

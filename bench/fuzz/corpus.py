@@ -31,7 +31,7 @@ from nki_dist.program.walk import operands
 from tests.collectives import kernels as groups
 from tests.compiler import programs
 from tests.isa.effects.cases import CASES
-from tests.isa.effects.exchanging import MEETINGS
+from tests.isa.effects.exchanging import RENDEZVOUS
 from tests.isa.effects.running import encoded, numbers
 
 
@@ -70,23 +70,23 @@ def _file(
 def _instructions() -> Iterator[Intact]:
     for opcode, cases in CASES.items():
         for n, case in enumerate(cases):
-            kernel = _around(case.body, case.values)
+            kernel = _wrapped(case.body, case.values)
             ranks = 2 if opcode == "read_ring_rank_id" else 1  # it names a group of two
             yield _file(f"{opcode} {n}", kernel, ranks=ranks, platform=case.platform)
 
 
 def _exchanges() -> Iterator[Intact]:
-    for opcode, meetings in MEETINGS.items():
-        for n, meeting in enumerate(meetings):
+    for opcode, each in RENDEZVOUS.items():
+        for n, rendezvous in enumerate(each):
 
-            def body(issue: Callable[[int], Any] = meeting.body) -> Any:
+            def body(issue: Callable[[int], Any] = rendezvous.body) -> Any:
                 return issue(nl.program_id(0) if nl.program_ndim() else 0)
 
-            kernel = _around(body, meeting.values)
-            yield _file(f"{opcode} {n}", kernel, ranks=meeting.ranks, lnc=meeting.cores)
+            kernel = _wrapped(body, rendezvous.values)
+            yield _file(f"{opcode} {n}", kernel, ranks=rendezvous.ranks, lnc=rendezvous.cores)
 
 
-def _around(body: Callable[[], Any], values: Any) -> Callable[[], Any]:
+def _wrapped(body: Callable[[], Any], values: Any) -> Callable[[], Any]:
     """A kernel that fills what an instruction reads, issues it, and returns what it wrote."""
 
     def kernel() -> list[Any]:

@@ -1,11 +1,11 @@
 """`python -m bench.migrate`: published programs, migrated to 0.7 and compared bit for bit.
 
 NKI_REF names a folder with checkouts of nki-samples and aws-neuron-sdk. Each kernel that a program
-there launches is launched again as `nki-dist migrate` writes it, with the same arguments, held to
-NKI 0.7, deprecations being errors. A kernel counts if every array has the same bits, and nobody had
-to do anything; one whose program launches nothing in time doesn't. Of Beta 1's kernels the runtime
-adds products to PSUM one by one, of others it merges them, which rounds otherwise; so these are
-also compared with merging off, and counted apart.
+there launches is launched again as `nki-dist migrate` writes it, with the same arguments, checked
+against NKI 0.7, deprecations being errors. A kernel counts if every array has the same bits, and
+nobody had to do anything; one whose program launches nothing in time doesn't. Of Beta 1's kernels
+the runtime adds products to PSUM one by one, of others it merges them, which rounds otherwise; so
+these are also compared with merging off, and counted apart.
 
 It fails if fewer than 80 % of all kernels do, of nki-samples' Beta 1 kernels or of both groups.
 Kernels of programs that don't run as they are, or not in time, can't be compared and don't count

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from bench.mutants import report
-from bench.mutants.rooms import ROOMS
+from bench.mutants.areas import AREAS
 from bench.mutants.sample import Changes, Mutant
 from bench.mutants.trials import SURVIVED, Trial, Trials, files
 
@@ -23,19 +23,19 @@ MEMORY = 8 << 30  # bytes of address space per process: a changed size may ask f
 
 
 def main() -> None:
-    names = [room.name for room in ROOMS]
+    names = [area.name for area in AREAS]
     parser = argparse.ArgumentParser(prog="python -m bench.mutants", description=__doc__)
     parser.add_argument("--size", type=int, default=324, help="mutants in all")
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
-    parser.add_argument("--room", choices=names, action="append", help="these rooms only")
+    parser.add_argument("--area", choices=names, action="append", help="these areas only")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--again", action="store_true", help="keep what was killed earlier")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    rooms = [room for room in ROOMS if room.name in (options.room or names)]
+    areas = [area for area in AREAS if area.name in (options.area or names)]
     changes = Changes(ROOT)
-    chosen = changes.choose(options.size, options.seed, rooms)
+    chosen = changes.choose(options.size, options.seed, areas)
     options.folder.mkdir(parents=True, exist_ok=True)
     trials = _tried(chosen, changes, options)
     print(f"Seed {options.seed}.\n\n{report.table(trials)}\n\n{report.survivors(trials)}")

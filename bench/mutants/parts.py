@@ -1,11 +1,11 @@
-"""Where a file is changed: the part that its room is about, without what nothing could notice."""
+"""Where a file is changed: the part that its area is about, without what nothing could notice."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from bench.mutants.rooms import COSTS, DECLARATIONS
+from bench.mutants.areas import COSTS, DECLARATIONS
 
 Place = tuple[int, int]  # line from 1, column from 0
 Span = tuple[Place, Place]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.mutants.areas import AREAS
 from bench.mutants.reasons import REASONS
-from bench.mutants.rooms import ROOMS
 from bench.mutants.trials import SURVIVED, TIMEOUT, Trial
 
 
 def table(trials: Sequence[Trial]) -> str:
-    """A row per room: how many mutants, and what became of them."""
-    lines = ["| room | mutants | killed | of them by the time limit | survived | share killed |"]
+    """A row per area: how many mutants, and what became of them."""
+    lines = ["| area | mutants | killed | of them by the time limit | survived | share killed |"]
     lines.append("|---|---|---|---|---|---|")
-    rooms = [(room.name, [t for t in trials if t.mutant.room == room.name]) for room in ROOMS]
-    for name, some in [*rooms, ("all", trials)]:
+    areas = [(area.name, [t for t in trials if t.mutant.area == area.name]) for area in AREAS]
+    for name, some in [*areas, ("all", trials)]:
         if some:
             late = sum(t.outcome == TIMEOUT for t in some)
             alive = sum(t.outcome == SURVIVED for t in some)

@@ -1,4 +1,4 @@
-"""Which mutants are tried: a seeded choice, from every room in turn.
+"""Which mutants are tried: a seeded choice, from every area in turn.
 
 A place is where something can be changed, and each is taken once at most: what can be changed in
 many ways, such as an operator, isn't tried more often than what can be changed in one. Left out is
@@ -21,8 +21,8 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
 from bench.mutants import operators
+from bench.mutants.areas import AREAS, DECLARATIONS, Area, sources
 from bench.mutants.parts import Place, changeable, within
-from bench.mutants.rooms import DECLARATIONS, ROOMS, Room, sources
 
 # They do nothing, or want to be told names.
 _UNUSED: Final = re.compile(r".*/(NoOp|Variable\w+)")
@@ -39,7 +39,7 @@ class Mutant(NamedTuple):
         before, after: the lines that differ, without indentation.
     """
 
-    room: str
+    area: str
     path: str
     line: int
     operator: str
@@ -59,9 +59,9 @@ class Changes:
         other = operators.TakeOther(operators.given(list(_declarations(root))))
         self._operators[type(other).__name__] = other
 
-    def choose(self, size: int, seed: int, rooms: Sequence[Room] = ROOMS) -> list[Mutant]:
-        """`size` mutants, or all there are: as many from each room as it has places for."""
-        waiting = [self._shuffled(room, seed) for room in rooms]
+    def choose(self, size: int, seed: int, areas: Sequence[Area] = AREAS) -> list[Mutant]:
+        """`size` mutants, or all there are: as many from each area as it has places for."""
+        waiting = [self._shuffled(area, seed) for area in areas]
         chosen: list[Mutant] = []
         while waiting and len(chosen) < size:
             mutants = waiting.pop(0)
@@ -76,13 +76,13 @@ class Changes:
         original = (self._root / mutant.path).read_text()
         return mutate_code(original, self._operators[mutant.operator], mutant.occurrence)
 
-    def _shuffled(self, room: Room, seed: int) -> Iterator[Mutant]:
-        """The room's mutants, one per place, in an order that edits elsewhere don't change."""
+    def _shuffled(self, area: Area, seed: int) -> Iterator[Mutant]:
+        """The area's mutants, one per place, in an order that edits elsewhere don't change."""
         places = []
-        for path in sources(room, self._root):
+        for path in sources(area, self._root):
             text = (self._root / path).read_text()
             lines = text.splitlines()
-            for at, ways in self._places(text, room.part).items():
+            for at, ways in self._places(text, area.part).items():
                 luck = random.Random(f"{seed} {path} {lines[at[0] - 1]} {at[1]}")
                 places.append(
                     (luck.random(), path.as_posix(), at, text, luck.sample(ways, len(ways)))
@@ -91,7 +91,7 @@ class Changes:
             for name, occurrence in ways:
                 changed = mutate_code(text, self._operators[name], occurrence)
                 if _another_program(text, changed):
-                    yield Mutant(room.name, path, at[0], name, occurrence, *_lines(text, changed))
+                    yield Mutant(area.name, path, at[0], name, occurrence, *_lines(text, changed))
                     break
 
     def _places(self, text: str, part: str) -> dict[Place, list[tuple[str, int]]]:
@@ -109,8 +109,8 @@ class Changes:
 
 def _declarations(root: Path) -> Iterator[str]:
     """Lines of the declarations of instructions."""
-    for room in ROOMS:
-        for path in sources(room, root) if room.part == DECLARATIONS else ():
+    for area in AREAS:
+        for path in sources(area, root) if area.part == DECLARATIONS else ():
             text = (root / path).read_text()
             inside, _ = changeable(text, DECLARATIONS)
             for (start, _), (end, _) in inside:

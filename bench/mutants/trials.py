@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.mutants.rooms import ROOMS, Room, chosen_tests
+from bench.mutants.areas import AREAS, Area, chosen_tests
 from bench.mutants.sample import Changes, Mutant
 
 KILLED, TIMEOUT, SURVIVED = "killed", "timeout", "survived"
@@ -68,11 +68,11 @@ class Trials:
             RuntimeError: tests fail on the unchanged tree.
         """
         with ThreadPoolExecutor(self._copies) as pool:
-            names = {mutant.room for mutant in mutants}
-            rooms = [room for room in ROOMS if room.name in names]
-            own = [[m for m in mutants if m.room == room.name] for room in rooms]
-            limits = dict(zip([room.name for room in rooms], pool.map(self._limit, rooms, own)))
-            waiting = [pool.submit(self._try, m, limits[m.room]) for m in mutants]
+            names = {mutant.area for mutant in mutants}
+            areas = [area for area in AREAS if area.name in names]
+            own = [[m for m in mutants if m.area == area.name] for area in areas]
+            limits = dict(zip([area.name for area in areas], pool.map(self._limit, areas, own)))
+            waiting = [pool.submit(self._try, m, limits[m.area]) for m in mutants]
             try:
                 for done in as_completed(waiting):
                     yield done.result()
@@ -80,17 +80,17 @@ class Trials:
                 for future in waiting:
                     future.cancel()
 
-    def _limit(self, room: Room, mutants: Sequence[Mutant]) -> float:
-        """Seconds for the tests of a mutant: more than all of the room's take unchanged."""
+    def _limit(self, area: Area, mutants: Sequence[Mutant]) -> float:
+        """Seconds for the tests of a mutant: more than all of the area's take unchanged."""
         with self._copy() as copy:
-            every = {name for m in mutants for name in chosen_tests(room, Path(m.path), copy)}
+            every = {name for m in mutants for name in chosen_tests(area, Path(m.path), copy)}
             outcome, by, seconds = _tested(copy, tuple(sorted(every)), _FIRST_LIMIT)
         if outcome != SURVIVED:
-            raise RuntimeError(f"the tests of {room.name} fail without a change: {by}")
+            raise RuntimeError(f"the tests of {area.name} fail without a change: {by}")
         return 30 + 2 * seconds
 
     def _try(self, mutant: Mutant, limit: float) -> Trial:
-        room = next(room for room in ROOMS if room.name == mutant.room)
+        area = next(area for area in AREAS if area.name == mutant.area)
         with self._copy() as copy:
             file = copy / mutant.path
             original = file.read_bytes()
@@ -99,7 +99,7 @@ class Trials:
                 stale.unlink()
             try:
                 return Trial(
-                    mutant, *_tested(copy, chosen_tests(room, Path(mutant.path), copy), limit)
+                    mutant, *_tested(copy, chosen_tests(area, Path(mutant.path), copy), limit)
                 )
             finally:
                 file.write_bytes(original)

@@ -169,8 +169,8 @@ def _hidden(kind: Any, slots: int) -> bool:
     base = kind.__base__
     offsets = (kind.__dictoffset__, kind.__weakrefoffset__)
     before = (base.__dictoffset__, base.__weakrefoffset__)
-    room = slots + sum(new != old for new, old in zip(offsets, before, strict=True))
-    return bool(kind.__basicsize__ - base.__basicsize__ > _POINTER * room)
+    used = slots + sum(new != old for new, old in zip(offsets, before, strict=True))
+    return bool(kind.__basicsize__ - base.__basicsize__ > _POINTER * used)
 
 
 def _with_dict(value: Any) -> tuple[Any, ...]:

@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Check the program and print the report."""
     if arguments.strict:
         arguments.check = ",".join(filter(None, [arguments.check, "strict"]))
-    own = _as_json(arguments)
+    as_json = _as_json(arguments)
     checker = Checker()
-    with printing_to_stderr() if own else nullcontext():
+    with printing_to_stderr() if as_json else nullcontext():
         try:
             status, ended = look_at(arguments, checker)
         except KeyboardInterrupt as error:

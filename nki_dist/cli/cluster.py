@@ -51,7 +51,7 @@ def register(subparsers: Any) -> None:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    from nki_dist.core_actor.kept import control
+    from nki_dist.core_actor.pool import control
 
     for name, value, least in (("actors", arguments.actors, 1), ("idle", arguments.idle, 1.0)):
         if not math.isfinite(value) or value < least:
@@ -70,7 +70,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from nki_dist.core_actor.kept import control
+    from nki_dist.core_actor.pool import control
 
     found = control.status()
     _show(found, arguments.json)
@@ -78,7 +78,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    from nki_dist.core_actor.kept import control
+    from nki_dist.core_actor.pool import control
 
     done = control.stop(arguments.force)
     print(json.dumps({"done": done}) if arguments.json else done)

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from nki_dist.cli.shared import asking
+from nki_dist.cli.shared import queries
 from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import plain
 from nki_dist.insight.drift import Drift, Shadows
@@ -38,7 +38,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--tolerance", type=float, metavar="X", help="exit with 1 if a line added more than this"
     )
-    asking.add_options(parser)
+    queries.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     if tolerance is not None and not tolerance >= 0:
         raise refused(f"--tolerance {tolerance:g}; must not be negative")
     worse: list[str] = []
-    status = asking.asked(arguments, partial(_answers, tolerance=tolerance, worse=worse), _data)
+    status = queries.answer_queries(
+        arguments, partial(_answers, tolerance=tolerance, worse=worse), _data
+    )
     return status or (1 if worse else 0)
 
 

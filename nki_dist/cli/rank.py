@@ -69,7 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """How programs are timed."""
     parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
     parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
-    parser.add_argument("--check", metavar="POLICY", help="what kernels are held to, as of World")
+    parser.add_argument(
+        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
+    )
     parser.add_argument("--jobs", type=int, metavar="N", help="programs at once (default: cores)")
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds for each (default 600)"

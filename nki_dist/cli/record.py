@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.cli.shared import asking
+from nki_dist.cli.shared import queries
 from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import LaunchError, plain
 from nki_dist.insight.record import Record
@@ -76,7 +76,7 @@ def register(subparsers: Any) -> None:
         help="of the file that --html names; pictures become samples where they don't fit "
         "(default 8)",
     )
-    asking.add_options(parser)
+    queries.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         size = int(arguments.max_size * (1 << 20))
         return record.report(each, size, notes=[str(answer) for answer in answers])
 
-    return asking.asked(arguments, ask, _data, page)
+    return queries.answer_queries(arguments, ask, _data, page)
 
 
 def of_rank(record: Record, expected: Any, rank: int | None) -> Any:

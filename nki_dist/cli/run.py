@@ -78,7 +78,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", choices=("ray", "inprocess", "debug"), help="where simulated cores run"
     )
-    parser.add_argument("--check", metavar="POLICY", help="what kernels are held to, as of World")
+    parser.add_argument(
+        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
+    )
     parser.add_argument(
         "--release", metavar="NKI", help="0.6 or 0.7, whose kernels are accepted; any: both"
     )
@@ -205,13 +207,13 @@ def _execute(code: CodeType, main: ModuleType) -> None:
 
 def show(error: BaseException) -> None:
     """Report an uncaught exception, leaving out how the program was started."""
-    error.__traceback__ = _own_frames(error.__traceback__)
+    error.__traceback__ = _frames_of_program(error.__traceback__)
     if isinstance(error, Diagnostic) and not full_tracebacks():
         error.__traceback__ = trimmed(error)
     sys.excepthook(type(error), error, error.__traceback__)
 
 
-def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
+def _frames_of_program(traceback: TracebackType | None) -> TracebackType | None:
     starters = (os.path.dirname(__file__) + os.sep, runpy.__file__)
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename

@@ -20,11 +20,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nki_dist.cli.record import expected_of, of_rank
-from nki_dist.cli.shared import asking
+from nki_dist.cli.shared import queries
 from nki_dist.cli.shared.command import add_command, refused
 from nki_dist.errors import NkiError
 from nki_dist.insight.live import Live
-from nki_dist.launcher.asked import Asker
+from nki_dist.launcher.queries import Querier
 
 
 def register(subparsers: Any) -> None:
@@ -32,7 +32,7 @@ def register(subparsers: Any) -> None:
     parser = add_command(subparsers, "view", purpose, __doc__, run)
     parser.add_argument("--expected", metavar="FILE", help="as of `record`, of output 0 of rank 0")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="default: a free one")
-    asking.add_launches(parser)
+    queries.add_launches(parser)
     parser.set_defaults(answers=False)  # it goes on until Ctrl-C, which is no failure
 
 
@@ -45,15 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
     expected = expected_of(arguments)
     with Server(arguments.port) as server:
         show = partial(_serve, server=server, expected=expected)
-        return asking.looked_at(arguments, lambda record: record, show)
+        return queries.looked_at(arguments, lambda record: record, show)
 
 
-def _serve(asker: Asker, server: Server, expected: Any) -> None:
+def _serve(querier: Querier, server: Server, expected: Any) -> None:
     """Serve all that was recorded until Ctrl-C."""
-    if not asker.answers:
-        print(f"nki-dist view: {asking.nothing(asker)}")
+    if not querier.answers:
+        print(f"nki-dist view: {queries.nothing(querier)}")
         return
-    for n, (kernel, _, record) in enumerate(asker.answers, 1):
+    for n, (kernel, _, record) in enumerate(querier.answers, 1):
         each = None if expected is None else of_rank(record, {0: expected}, 0)
         server.pages[str(n)] = Live(record, each)
         print(f"{kernel}: {server.address}/{n}/", flush=True)
@@ -98,11 +98,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"not here", "text/plain")
             return
         try:
-            asked = {key: int(found[-1]) for key, found in parse_qs(where.query).items()}
+            answer_queries = {key: int(found[-1]) for key, found in parse_qs(where.query).items()}
             if name == "values":
-                self._answer(200, live.values(asked["step"]), "application/octet-stream")
+                self._answer(200, live.values(answer_queries["step"]), "application/octet-stream")
             elif name == "origin":
-                text = live.origin(asked["step"], asked["tensor"], asked["element"])
+                text = live.origin(
+                    answer_queries["step"], answer_queries["tensor"], answer_queries["element"]
+                )
                 self._answer(200, text.encode(), "text/html; charset=utf-8")
             elif name == "":
                 self._answer(200, live.page.encode(), "text/html; charset=utf-8")

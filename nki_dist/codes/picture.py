@@ -25,7 +25,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 Picture = Mapping[str, Any]
-_AROUND: Final = 5  # lines of source before and after
+_CONTEXT: Final = 5  # lines of source before and after
 _WIDE, _HIGH = 420, 260  # pixels of a tensor, at most
 
 
@@ -94,7 +94,7 @@ def _source(location: str) -> str:
     at = int(number)
     rows = [
         f"<div{' class=here' if n == at else ''}><i>{n:>5} </i> {_text(text[n - 1].rstrip())}</div>"
-        for n in range(max(1, at - _AROUND), min(len(text), at + _AROUND) + 1)
+        for n in range(max(1, at - _CONTEXT), min(len(text), at + _CONTEXT) + 1)
     ]
     return f"<section><h2>{_short(location)}</h2><pre class=code>{''.join(rows)}</pre></section>"
 

@@ -1,7 +1,7 @@
 """nki.collectives: operations between ranks.
 
 Declarations are in `nki_dist.isa.collectives`; this package carries them out: `execute` (who meets
-whom), `operations` (what each does), `algorithms` (who sends what to whom, when and at what price),
+whom), `operations` (what each does), `algorithms` (who sends what to whom, when and at what cost),
 `choose` (which one).
 """
 

@@ -2,7 +2,7 @@
 
 An algorithm says who sends what to whom, and therefore in which order a reduction adds, which each
 file documents; what is gathered is the same bits whichever is used. It says in which stages its
-price consists, and which groups can use it and when it is the one to use. `choose` and `price` know
+cost consists, and which groups can use it and when it is the one to use. `choose` and `cost` know
 no algorithm by name; `algorithms` lists them.
 """
 

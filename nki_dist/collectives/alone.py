@@ -53,7 +53,7 @@ class Alone:
         self._slot = slot
         self._arch = arch
         self._layout = RankLayout.of(arch, slot.cores, slot.ranks_per_node)
-        self._meetings: dict[int, dict[Any, Any]] = {id(i): {} for i in collectives}
+        self._rendezvous: dict[int, dict[Any, Any]] = {id(i): {} for i in collectives}
         self._places: dict[int, _Places] = {}
         self.begun: list[list[int]] = []
         self.stops: Mapping[int, int] = {}
@@ -68,13 +68,13 @@ class Alone:
         if not group:
             leads = kit.slot.lnc_core == 0 or not belongs_to_rank(i, kit.slot.cores)
             return lambda: begun.append(i.ordinal) if leads else None
-        if not self._meetings.get(id(i)):  # what is wrong with it is so on every rank
+        if not self._rendezvous.get(id(i)):  # what is wrong with it is so on every rank
             OPERATIONS[i.opcode].plan(Member(i, kit, group, kit.slot.rank))
-        kit.known = self._meetings.get(id(i))
+        kit.cache = self._rendezvous.get(id(i))
         try:
             return link(i, kit, self.group, alone=self._part(i, kit.slot))
         finally:
-            kit.known = None
+            kit.cache = None
 
     def _part(self, i: Instruction, slot: CoreSlot) -> Run:
         """Instead of the exchange with other ranks."""
@@ -160,11 +160,11 @@ class Alone:
         return {r: n * tensors for r, n in zip(group, counts, strict=True)}
 
     def _by_place(self, question: Question) -> tuple[Algorithm, Sequence[int]]:
-        alike = question.moved()
-        if alike not in self._counts:
-            algorithm = choose(alike, self._slot.algorithm)
-            self._counts[alike] = algorithm, algorithm.messages(alike.opcode, alike.size)
-        return self._counts[alike]
+        equal = question.moved()
+        if equal not in self._counts:
+            algorithm = choose(equal, self._slot.algorithm)
+            self._counts[equal] = algorithm, algorithm.messages(equal.opcode, equal.size)
+        return self._counts[equal]
 
     def _placed(self, i: Instruction) -> _Places:
         places = self._places.get(id(i))

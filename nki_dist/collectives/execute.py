@@ -42,22 +42,22 @@ def link(
         alone: instead of the exchange with other ranks; see collectives.alone.
     """
     slot, wires = kit.slot, kit.wires
-    found = _meeting_of(i, kit, find)
+    found = _rendezvous_of(i, kit, find)
     if found is None:
         return _nothing
-    cores, described, meeting = found.cores, found.described, found.meeting
+    cores, described, within_rank = found.cores, found.described, found.within_rank
     run, me, others, begun = _part_of(i, kit, found, alone)
 
     def start() -> Waiting:
         number = begun[0]
         begun[0] = number + 1
         if run is None:
-            wires.send(slot.peer(0), CHANNEL, None, meeting, i, number)
-            counts = yield wires.receive(slot.peer(0), CHANNEL, meeting, i, number)
+            wires.send(slot.peer(0), CHANNEL, None, within_rank, i, number)
+            counts = yield wires.receive(slot.peer(0), CHANNEL, within_rank, i, number)
             _note_counts(i, kit, counts)
             return
         for core in others:
-            yield wires.receive(core, CHANNEL, meeting, i, number)
+            yield wires.receive(core, CHANNEL, within_rank, i, number)
         x = Party(
             me,
             cores,
@@ -66,13 +66,13 @@ def link(
         )
         counts = yield from run(x)
         for core in others:
-            wires.send(core, CHANNEL, counts, meeting, i, number)
+            wires.send(core, CHANNEL, counts, within_rank, i, number)
 
     return start
 
 
 class _Part(NamedTuple):
-    """A core's part in a meeting, the same in all with equal arguments.
+    """A core's part in a rendezvous, the same in all with equal arguments.
 
     Attributes:
         run: what it does, of which only one is under way at a time; None if core 0 does it.
@@ -87,11 +87,11 @@ class _Part(NamedTuple):
     begun: list[int]
 
 
-def _part_of(i: Instruction, kit: Kit, found: _Meeting, alone: Run | None) -> _Part:
-    made, slot = kit.made, kit.slot
-    if made is not None and _PART in made:
-        kept: _Part = made[_PART]
-        return kept
+def _part_of(i: Instruction, kit: Kit, found: _Rendezvous, alone: Run | None) -> _Part:
+    cache, slot = kit.core_cache, kit.slot
+    if cache is not None and _PART in cache:
+        part: _Part = cache[_PART]
+        return part
     group, shared, lead = found.group, found.shared, found.lead
     run: Run | None = None
     if not shared or slot.lnc_core == 0:
@@ -100,12 +100,12 @@ def _part_of(i: Instruction, kit: Kit, found: _Meeting, alone: Run | None) -> _P
     # Core 0 takes part in the rank's and in its own; the other cores' own aren't counted with it.
     begun = kit.state.collectives.setdefault((shared, lead, group), [0])
     part = _Part(run, group.index(slot.rank), others, begun)
-    if made is not None:
-        made[_PART] = part
+    if cache is not None:
+        cache[_PART] = part
     return part
 
 
-class _Meeting(NamedTuple):
+class _Rendezvous(NamedTuple):
     """What is the same for all members of a group, as far as they have the same place in it.
 
     Attributes:
@@ -114,7 +114,7 @@ class _Meeting(NamedTuple):
         lead: the core of each rank that takes part.
         cores: these, numbered over the world.
         described: what must be equal on all ranks that take part.
-        meeting: what must be equal on the cores of a rank.
+        within_rank: what must be equal on the cores of a rank.
     """
 
     group: tuple[int, ...]
@@ -122,21 +122,21 @@ class _Meeting(NamedTuple):
     lead: int
     cores: tuple[int, ...]
     described: dict[str, Any]
-    meeting: dict[str, Any]
+    within_rank: dict[str, Any]
 
 
-def _meeting_of(
+def _rendezvous_of(
     i: Instruction, kit: Kit, find: Callable[[Instruction, int], tuple[int, ...]] | None
-) -> _Meeting | None:
-    """The meeting of a core in a collective; None if its rank isn't concerned.
+) -> _Rendezvous | None:
+    """The rendezvous of a core in a collective; None if its rank isn't concerned.
 
     A group has one for all of its members that are linked here: they are as many as ranks, and so
     is what it holds.
     """
-    slot, known = kit.slot, kit.known
-    if known is not None and slot.rank in known:
-        kept: _Meeting = known[slot.rank]
-        return kept
+    slot, cache = kit.slot, kit.cache
+    if cache is not None and slot.rank in cache:
+        met: _Rendezvous = cache[slot.rank]
+        return met
     group = (find or group_of)(i, slot.rank)
     if not group:
         return None
@@ -144,10 +144,10 @@ def _meeting_of(
     lead = 0 if shared else slot.lnc_core
     cores = tuple(rank * slot.cores + lead for rank in group)
     described = describe(i, group)
-    meeting = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
-    found = _Meeting(group, shared, lead, cores, described, meeting)
-    if known is not None:
-        known.update(dict.fromkeys(group, found))
+    within_rank = {**described, "tensors": [pattern(a) for _, a in operands(i.args)]}
+    found = _Rendezvous(group, shared, lead, cores, described, within_rank)
+    if cache is not None:
+        cache.update(dict.fromkeys(group, found))
     return found
 
 

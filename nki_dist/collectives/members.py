@@ -2,7 +2,7 @@
 
 An algorithm is a list of stages that follow each other. A stage takes its latency (a fixed time per
 step), and the longer of two transfers that overlap: the busiest kind of link, and what its ranks
-read and write. A price never falls as bytes are added.
+read and write. A cost never falls as bytes are added.
 
 A rank copies over channels, one for each CC-core of its physical cores. A channel copies at
 `collective_channel_gbps`, which reads and writes each byte once; a byte that is added to another is
@@ -13,7 +13,7 @@ ranks has two channels, a permutation of trn2 ranks one, and small all-gathers o
 (docs/collectives_accuracy.md). HBM is faster than its ranks' channels on every platform, and limits
 a stage only where somebody sets it lower.
 
-Steps and traffic are as documented. Two figures are chosen so that prices of an all-reduce of 64
+Steps and traffic are as documented. Two figures are chosen so that costs of an all-reduce of 64
 trn2 ranks cross where the documented ranges of sizes meet: `ring_hop_ns` (56 MiB; it lies in the
 documented range of 1 to 2 us) and `mesh_link_share` (1 MiB). Both are used everywhere. Doesn't
 model other traffic on the links, DMA engines shared with the kernel, the smaller number of touches

@@ -40,13 +40,13 @@ class Party(NamedTuple):
     Attributes:
         me: own position in the group.
         cores: world number of each member's core.
-        post: `post(core, payload)` sends.
+        send_to: `send_to(core, payload)` sends.
         await_from: `await_from(core)` gives what to yield for the next payload of that core.
     """
 
     me: int
     cores: tuple[int, ...]
-    post: Callable[[int, Any], None]
+    send_to: Callable[[int, Any], None]
     await_from: Callable[[int], Any]
 
     @property
@@ -54,7 +54,7 @@ class Party(NamedTuple):
         return len(self.cores)
 
     def send(self, member: int, payload: Array) -> None:
-        self.post(self.cores[member], payload)
+        self.send_to(self.cores[member], payload)
 
     def receive(self, member: int) -> Waiting:
         payload = yield self.await_from(self.cores[member])
@@ -62,10 +62,10 @@ class Party(NamedTuple):
 
     def tell(self, member: int) -> None:
         """Send nothing but the message itself."""
-        self.post(self.cores[member], None)
+        self.send_to(self.cores[member], None)
 
     def send_all(self, member: int, arrays: Sequence[Array]) -> None:
-        self.post(self.cores[member], Bundle(tuple(arrays)))
+        self.send_to(self.cores[member], Bundle(tuple(arrays)))
 
     def receive_all(self, member: int) -> Waiting:
         bundle = yield self.await_from(self.cores[member])

@@ -1,4 +1,4 @@
-"""What the choice and the price of an algorithm depend on: an operation, a group, where it sits."""
+"""What the choice and the cost of an algorithm depend on: an operation, a group, where it sits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Question:
     def moved(self) -> Question:
         """A question with the same answers, and the same for all groups that sit alike.
 
-        Nodes are numbered as they appear, and so are ranks within a chip: what a choice or a price
+        Nodes are numbered as they appear, and so are ranks within a chip: what a choice or a cost
         depends on is which members share a node or a chip, and which chips of a node they are on.
         """
         chip, node = self.layout.ranks_per_chip, self.layout.ranks_per_node

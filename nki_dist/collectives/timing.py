@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
+from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
@@ -29,7 +29,7 @@ from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Seat
 from nki_dist.topology.topology import Topology
 
-Price: TypeAlias = "Callable[[Question, int, int], float]"
+CostRule: TypeAlias = "Callable[[Question, int, int], float]"
 
 
 class _Groups:
@@ -52,7 +52,7 @@ class _Groups:
         return self._on_chip[group[0] // self._per_chip]
 
 
-class _Known(NamedTuple):
+class _Cached(NamedTuple):
     """What is known of an instruction; it is kept, so that no other has its identity.
 
     Attributes:
@@ -70,21 +70,21 @@ class _Known(NamedTuple):
 
 
 class _Rules:
-    """Prices of one launch; equal questions are worked out once."""
+    """Costs of one launch; equal questions are worked out once."""
 
     def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
-        self._prices: dict[tuple[Price, Question, int, int], float] = {}
+        self._costs: dict[tuple[CostRule, Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
-        self._instructions: dict[int, _Known] = {}
+        self._instructions: dict[int, _Cached] = {}
         self._groups: dict[tuple[tuple[int, ...], ...], _Groups] = {}
-        self._alike: dict[tuple[Any, ...], _Known] = {}
+        self._equal: dict[tuple[Any, ...], _Cached] = {}
 
-    def _known(self, i: Instruction) -> _Known:
-        known = self._instructions.get(id(i))
-        if known is None:
+    def _cached(self, i: Instruction) -> _Cached:
+        cached = self._instructions.get(id(i))
+        if cached is None:
             groups, pairs = None, i.args.get("source_target_pairs", ())
             if "replica_group" in i.args:
                 key = tuple(map(tuple, i["replica_group"]))
@@ -92,18 +92,18 @@ class _Rules:
                 if groups is None:
                     groups = self._groups[key] = _Groups(key, self.topology.ranks_per_chip)
             targets, sources = dict(pairs), {t: s for s, t in pairs}
-            known = _Known(i, larger_side(i), groups, targets, sources, {})
+            cached = _Cached(i, larger_side(i), groups, targets, sources, {})
             # Layers and rounds repeat what their first does.
             channels = len(i.args.get("channel_ids", ()))
-            like = (i.opcode, known.nbytes, id(groups), tuple(map(tuple, pairs)), channels)
-            alike = self._alike.setdefault((*like, _kinds(i)), known)
-            known = self._instructions[id(i)] = alike._replace(i=i)
-        return known
+            like = (i.opcode, cached.nbytes, id(groups), tuple(map(tuple, pairs)), channels)
+            equal = self._equal.setdefault((*like, _kinds(i)), cached)
+            cached = self._instructions[id(i)] = equal._replace(i=i)
+        return cached
 
-    def _question(self, known: _Known, group: tuple[int, ...], arch: Arch) -> Question:
+    def _question(self, cached: _Cached, group: tuple[int, ...], arch: Arch) -> Question:
         instance = self.topology.ranks_per_instance
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
-        return Question(known.i.opcode, known.nbytes, group, layout, arch)
+        return Question(cached.i.opcode, cached.nbytes, group, layout, arch)
 
     def _look(self, seats: Sequence[Seat]) -> None:
         """Note once where every core of the launch is."""
@@ -123,73 +123,73 @@ class _Rules:
 
     def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
-        rank, known = seats[me].rank, self._known(i)
-        assert known.groups is not None
-        number, _ = known.groups.of[rank]
-        made = known.made.get((number, seats[me].core))
+        rank, cached = seats[me].rank, self._cached(i)
+        assert cached.groups is not None
+        number, _ = cached.groups.of[rank]
+        made = cached.made.get((number, seats[me].core))
         if made is None:
-            made = self._group(known, known.groups, number, me, seats, arch)
-            known.made[number, seats[me].core] = made
+            made = self._group(cached, cached.groups, number, me, seats, arch)
+            cached.made[number, seats[me].core] = made
         return made
 
     def _group(
         self,
-        known: _Known,
+        cached: _Cached,
         groups: _Groups,
         number: int,
         me: int,
         seats: Sequence[Seat],
         arch: Arch,
     ) -> Exchange:
-        group, kind = groups.groups[number], self._kind(known.i, me, seats)
+        group, kind = groups.groups[number], self._kind(cached.i, me, seats)
         sharing = groups.sharing(group)
-        if not belongs_to_rank(known.i, 2):
+        if not belongs_to_rank(cached.i, 2):
             sharing *= len(self._cores[seats[me].rank])  # each core has tensors of its own
-        price = self._price(self._question(known, group, arch), sharing, len(kind))
+        cost = self._cost(self._question(cached, group, arch), sharing, len(kind))
         who = (group, kind)
         if who not in self._meets:
             self._meets[who] = self._numbers(group, kind)
-        return Exchange(known.i.opcode, (), (), price, price, self._meets[who])
+        return Exchange(cached.i.opcode, (), (), cost, cost, self._meets[who])
 
-    def _price(self, question: Question, sharing: int, cores: int) -> float:
+    def _cost(self, question: Question, sharing: int, cores: int) -> float:
         direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
         return self._once(self._direct if direct else self._by_algorithm, question, sharing, cores)
 
-    def _once(self, price: Price, question: Question, number: int, cores: int) -> float:
-        """A price, which all groups that sit alike have."""
-        alike = question.moved()
-        key = (price, alike, number, cores)
-        if key not in self._prices:
+    def _once(self, cost: CostRule, question: Question, number: int, cores: int) -> float:
+        """A cost, which all groups that sit alike have."""
+        equal = question.moved()
+        key = (cost, equal, number, cores)
+        if key not in self._costs:
             try:
-                self._prices[key] = price(alike, number, cores)
+                self._costs[key] = cost(equal, number, cores)
             except LaunchError:  # which names the ranks of the group that was asked about
-                self._prices[key] = price(question, number, cores)
-        return self._prices[key]
+                self._costs[key] = cost(question, number, cores)
+        return self._costs[key]
 
     def _direct(self, question: Question, sharing: int, cores: int) -> float:
         return all_to_all_ns(question, self.topology, sharing, cores)
 
     def _by_algorithm(self, question: Question, sharing: int, cores: int) -> float:
-        return price_ns(question, choose(question, self.forced), self.topology, sharing, cores)
+        return cost_ns(question, choose(question, self.forced), self.topology, sharing, cores)
 
     def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
-        rank, known = seats[me].rank, self._known(i)
-        assert known.groups is not None
-        number, at = known.groups.of[rank]
-        group = known.groups.groups[number]
+        rank, cached = seats[me].rank, self._cached(i)
+        assert cached.groups is not None
+        number, at = cached.groups.of[rank]
+        group = cached.groups.groups[number]
         target, source = group[(at + 1) % len(group)], group[at - 1]
-        return self._moved(known, me, seats, arch, target, source, len(i["channel_ids"]))
+        return self._moved(cached, me, seats, arch, target, source, len(i["channel_ids"]))
 
     def pairs(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A permutation; a rank in no pair has nothing to do."""
-        rank, known = seats[me].rank, self._known(i)
-        target, source = known.targets.get(rank), known.sources.get(rank)
-        return self._moved(known, me, seats, arch, target, source, 1)
+        rank, cached = seats[me].rank, self._cached(i)
+        target, source = cached.targets.get(rank), cached.sources.get(rank)
+        return self._moved(cached, me, seats, arch, target, source, 1)
 
     def _moved(
         self,
-        known: _Known,
+        cached: _Cached,
         me: int,
         seats: Sequence[Seat],
         arch: Arch,
@@ -198,23 +198,23 @@ class _Rules:
         channels: int,
     ) -> Exchange:
         """Send to one rank, receive from another; each may be missing, or the rank itself."""
-        i = known.i
+        i = cached.i
         if target is None and source is None:
             return Exchange(i.opcode, (), (), 0.0, 0.0)
-        made = known.made.get(me)
+        made = cached.made.get(me)
         if made is not None:
             return made
         rank, kind = seats[me].rank, self._kind(i, me, seats)
         busy = 0.0
         if target is not None:
-            question = self._question(known, (rank, target), arch)
+            question = self._question(cached, (rank, target), arch)
             busy = self._once(self._between_two, question, channels, len(kind))
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
-        own = [n for n in self._numbers([rank], kind) if n != me]
+        same_rank = [n for n in self._numbers([rank], kind) if n != me]
         # A rank's cores start together and are over together.
-        made = Exchange(i.opcode, (*own, *out), (*own, *come), busy, busy)
-        known.made[me] = made
+        made = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
+        cached.made[me] = made
         return made
 
     def _between_two(self, question: Question, channels: int, cores: int) -> float:

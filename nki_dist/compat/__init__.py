@@ -115,8 +115,8 @@ def install(force: bool = False, release: str | None = None) -> None:
 
     Args:
         force: take the place of real packages, too.
-        release: of NKI that this process's kernels are held to, "0.6", "0.7" or "any"; becomes
-            NKI_DIST_RELEASE. By default what that says.
+        release: of NKI that this process's kernels are checked against, "0.6", "0.7" or "any";
+            becomes NKI_DIST_RELEASE. By default what that says.
 
     Raises:
         LaunchError: a real `nki` or `neuronxcc` is installed or imported, and `force` is False; or

@@ -21,7 +21,7 @@ from nki_dist.program.storage import contiguous_strides
 ADVISED_FREE_MAX: Final = 32767
 
 
-def judged_alike(shape: Any, dtype: Any, region: Any, address: Any, beta1: bool) -> Any:
+def allocation_key(shape: Any, dtype: Any, region: Any, address: Any, beta1: bool) -> Any:
     """Equal for allocations that are judged alike; None for those that are judged each time."""
     if type(shape) not in (tuple, list) or (address is not None and type(address) is not tuple):
         return None

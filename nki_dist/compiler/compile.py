@@ -14,9 +14,9 @@ from typing import Any
 from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.compiler.config import BARRIER_CHECK, config_of, held_to
+from nki_dist.compiler.config import BARRIER_CHECK, checks_of, config_of
 from nki_dist.compiler.kernel_rules import check_arguments, check_grid, check_signature
-from nki_dist.compiler.notes import asked_for, note
+from nki_dist.compiler.notes import is_due, note
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
 from nki_dist.compiler.passes.conflicts import find_conflicts
@@ -59,7 +59,7 @@ def compile_kernel(
         bind: given a trace, makes the kernel's arguments with tensors in place of arrays.
         inputs: the tensor arguments.
         outputs_of: checks what the kernel returned and gives the tree to keep.
-        checks: what the kernel is held to.
+        checks: what the kernel is checked against.
         precise: False for NKI_PRECISE_FP=0; see compiler.widen.
 
     Raises:
@@ -68,7 +68,7 @@ def compile_kernel(
     programs: list[Program] = []
     functions: set[CodeType] = set()
     check_kernel(function, checks)
-    checks = held_to(function, checks)
+    checks = checks_of(function, checks)
     patterns = Patterns()
     for core in range(grid.cores):
         trace = trace_for(function, name, arch, core, grid, checks, patterns)
@@ -161,7 +161,7 @@ def note_style(
     if not checks.nki.strictly("all of Python"):
         found += check_sources(functions)
     for warning in found:
-        if asked_for(warning, checks):
+        if is_due(warning, checks):
             note(program, warning)
 
 

@@ -1,7 +1,7 @@
 """nki.compiler's CompileConfig and SpecializationConfig: what a kernel asks of the compiler.
 
 Most options say how AWS's backend lays out and schedules; they have no effect on results, and none
-here. Two say what is an error, and are held to:
+here. Two say what is an error, and are checked against:
 
 - `barrier_check=True`: races between the cores are errors, whatever the world's policy is. AWS's
   page says no more than that the core barrier checker is on.
@@ -79,8 +79,8 @@ class CompileConfig:
             )
         _check_flags(self, tuple(f.name for f in fields(self))[1:])
 
-    def held(self, checks: Checks) -> Checks:
-        """What a kernel with this configuration is held to."""
+    def applied_to(self, checks: Checks) -> Checks:
+        """What a kernel with this configuration is checked against."""
         if self.barrier_check:
             checks = replace(checks, races="error")
         return checks if self.nki_alloc_fallback else replace(checks, capacity="error")
@@ -150,10 +150,10 @@ def config_of(function: Callable[..., Any]) -> Config | None:
     return found
 
 
-def held_to(function: Callable[..., Any], checks: Checks) -> Checks:
-    """What a kernel is held to: its world's policy, and what its configuration asks for."""
+def checks_of(function: Callable[..., Any], checks: Checks) -> Checks:
+    """What a kernel is checked against: its world's policy, and what its configuration asks for."""
     config = config_of(function)
-    return checks if config is None or config.compile is None else config.compile.held(checks)
+    return checks if config is None or config.compile is None else config.compile.applied_to(checks)
 
 
 class Configured:
@@ -167,7 +167,7 @@ class Configured:
         """Trace a kernel with a configuration; inside another, it has to agree with that one's.
 
         Raises:
-            CompileError: it doesn't; or the kernel is held to NKI 0.6.
+            CompileError: it doesn't; or the kernel is checked against NKI 0.6.
         """
         if config.compile is not None:
             released("nki.jit(compile_config=)")

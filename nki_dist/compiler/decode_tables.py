@@ -183,7 +183,7 @@ class Tables:
             fits = partition >= 0 and 0 <= byte < INT64
             if s.region.on_chip:
                 fits = fits and partition + s.partitions <= self.arch.partitions
-                fits = fits and byte + s.partition_bytes <= _room(s.region, self.arch)
+                fits = fits and byte + s.partition_bytes <= _row_size(s.region, self.arch)
             if not fits:
                 malformed(f"address ({partition}, {byte}) of {s.label} is outside its memory")
             s.address = (partition, byte)
@@ -223,7 +223,7 @@ class Tables:
             malformed("the columns of the table of accesses differ in length")
         moving = self._dynamics(len(where))
         partitions = self.arch.partitions
-        rooms = [(k.nbytes, partitions if k.region.on_chip else INT64) for k in self.kinds]
+        sizes = [(k.nbytes, partitions if k.region.on_chip else INT64) for k in self.kinds]
         storages, kind_of, shapes = self.storages, self.kind_of, self.patterns
         made, keys = self.accesses, self.keys
         for at, (number, offset, pattern) in enumerate(zip(where, offsets, which, strict=True)):
@@ -240,14 +240,14 @@ class Tables:
                     # Addresses are checked at run time; they only have to be numbers.
                     low, high = -max(offset, -MAX_STRIDE) * dtype.itemsize, 0
             start = offset * dtype.itemsize
-            room, rows = rooms[kind]
-            if start + low < 0 or start + high > room or shape[0] > rows:
+            size, rows = sizes[kind]
+            if start + low < 0 or start + high > size or shape[0] > rows:
                 malformed(
                     f"an access of shape {shape}, strides {strides} and dtype {dtype} at offset "
                     f"{offset} leaves {s.label}"
                 )
             made.append(Access(s, offset, shape, strides, dtype, dynamic))
-            keys.append(pattern * len(rooms) + kind)
+            keys.append(pattern * len(sizes) + kind)
             if dynamic is not None:
                 _check_dynamic(made[-1])
 
@@ -295,13 +295,13 @@ def _kind(row: Any, arch: Arch) -> Storage:
         malformed(f"{shown} with role {role}, which lives in shared_hbm")
     if kind.nbytes > arch.hbm_stack_bytes:
         malformed(f"{shown} is larger than HBM ({arch.hbm_stack_bytes} bytes on {arch.name})")
-    rows, room = arch.partitions, _room(region, arch)
-    if region.on_chip and (len(shape) < 2 or shape[0] > rows or kind.partition_bytes > room):
-        malformed(f"{shown} doesn't fit {arch.name}: {rows} partitions of {room} bytes")
+    rows, size = arch.partitions, _row_size(region, arch)
+    if region.on_chip and (len(shape) < 2 or shape[0] > rows or kind.partition_bytes > size):
+        malformed(f"{shown} doesn't fit {arch.name}: {rows} partitions of {size} bytes")
     return kind
 
 
-def _room(region: MemoryRegion, arch: Arch) -> int:
+def _row_size(region: MemoryRegion, arch: Arch) -> int:
     """Bytes that a partition has."""
     psum = region is MemoryRegion.psum
     return arch.psum_partition_bytes if psum else arch.sbuf_partition_bytes

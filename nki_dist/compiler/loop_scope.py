@@ -72,12 +72,12 @@ class OpenLoop:
         self._code, self._at, self._variables = code, at, variables
         self._before = variables()
 
-    def made(self, program: Program) -> dict[int, int]:
+    def ending(self, program: Program) -> dict[int, int]:
         """Numbers of storages that end with the loop, each with the loop's location."""
         if not self._is_function and surely_runs(self.loop):
             return {}
-        made = program.storages[self.loop.outside :]
-        return {s.number: self.loop.location for s in made if s.role == "local"}
+        ending = program.storages[self.loop.outside :]
+        return {s.number: self.loop.location for s in ending if s.role == "local"}
 
     def check_carried(self, trace: Any) -> None:
         """Refuse a variable that carries a tensor from one round to the next.

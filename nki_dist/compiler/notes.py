@@ -34,7 +34,7 @@ TYPES: Final = {
 }
 
 
-def asked_for(warning: NkiWarning, checks: Checks) -> bool:
+def is_due(warning: NkiWarning, checks: Checks) -> bool:
     """Whether a policy wants a warning; one that a device contradicts is given both sources."""
     if not isinstance(warning, CompilerMayRejectWarning):
         return True

@@ -119,7 +119,7 @@ def _read(text: str, first: int, name: str) -> tuple[Finding, ...] | None:
 def findings(function: ast.FunctionDef) -> Iterator[Finding]:
     """What is found in a function that may have been read only."""
     bodies: set[str] | None = None
-    for node in _own(function):
+    for node in _judged_nodes(function):
         if isinstance(node, ast.Compare):
             yield from _identity(node)
         elif isinstance(node, ast.Dict):
@@ -159,7 +159,7 @@ def _refused_by_aws(node: Any, message: str, *, code: str) -> Finding:
     return node.lineno, CompilerMayRejectWarning(message, code=code)
 
 
-def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
+def _judged_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
     """The nodes of a function's body that may be judged, in the order of the text.
 
     Bodies of functions inside it are judged by themselves.

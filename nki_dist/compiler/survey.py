@@ -17,7 +17,7 @@ from nki_dist.arch import Arch
 from nki_dist.checks import Checks
 from nki_dist.compiler.compile import Bind, CheckOutputs, trace_core, trace_for
 from nki_dist.compiler.compiled import Grid
-from nki_dist.compiler.config import held_to
+from nki_dist.compiler.config import checks_of
 from nki_dist.errors import NkiError
 
 
@@ -52,7 +52,7 @@ def survey(
     Args:
         function, name, arch, grid, bind, outputs_of, checks: as of compile_kernel.
     """
-    checks = held_to(function, checks)
+    checks = checks_of(function, checks)
     found = Survey()
     outputs: list[Any] = []
     for core in range(grid.cores):

@@ -24,17 +24,17 @@ from nki_dist.arch import Arch
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.allocation_rules import (
     address_of,
+    allocation_key,
     check_no_hbm_address,
     check_on_chip,
     check_spelling,
-    judged_alike,
     sizes_of,
 )
 from nki_dist.compiler.config import Configured
 from nki_dist.compiler.locations import is_machinery
 from nki_dist.compiler.loop_scope import refuse_ended
 from nki_dist.compiler.naming import Names
-from nki_dist.compiler.notes import asked_for, note
+from nki_dist.compiler.notes import is_due, note
 from nki_dist.compiler.ownership import check_dynamic, check_register, foreign, owns
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
@@ -43,8 +43,8 @@ from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
-from nki_dist.isa.known import Pattern
 from nki_dist.isa.operands import Tensor
+from nki_dist.isa.pattern import Pattern
 from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.reach import engine_reaches
 from nki_dist.isa.spec import Spec, release_in_force
@@ -65,7 +65,7 @@ class Trace(Configured, LoopTrace):
         arch: the platform.
         core: physical core of the grid, 0-based.
         cores: physical cores of the grid.
-        checks: what the kernel is held to.
+        checks: what the kernel is checked against.
         beta1: it is a kernel of Beta 1, which later releases' rules don't hold for.
         patterns: what is known of calls from other cores of the same kernel, for the same platform
             and checks.
@@ -118,7 +118,7 @@ class Trace(Configured, LoopTrace):
 
     def warn(self, warning: NkiWarning) -> None:
         """Keep a warning with the program, if the policy asks for it; every launch gives it."""
-        if asked_for(warning.at(location=self.where(), core=self.core), self.checks):
+        if is_due(warning.at(location=self.where(), core=self.core), self.checks):
             self.doubts += 1
             note(self.program, warning)
 
@@ -145,7 +145,7 @@ class Trace(Configured, LoopTrace):
         self, shape: Any, dtype: Any, region: Any, name: str = "", address: Any = None
     ) -> NkiTensor:
         """`nl.ndarray`."""
-        key = judged_alike(shape, dtype, region, address, self.beta1)
+        key = allocation_key(shape, dtype, region, address, self.beta1)
         if key is None or (known := self._asked.get(key)) is None:
             doubts, given = self.doubts, (dtype, region)
             sizes, element = sizes_of(shape), dtypes.of(dtype)

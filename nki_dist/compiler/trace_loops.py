@@ -87,7 +87,7 @@ class LoopTrace:
         """End the innermost loop: what it uses from outside lives until its end."""
         done = self._open.pop()
         done.check_carried(self)
-        self.ended.update(done.made(self.program))
+        self.ended.update(done.ending(self.program))
         last = max(self._ordinal - 1, 0)
         for storage in done.touched:
             if storage.number < done.loop.outside:

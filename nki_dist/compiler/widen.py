@@ -1,6 +1,6 @@
 """Programs as `NKI_PRECISE_FP=0` runs them: tensors of low precision hold float32.
 
-A program stays what the kernel says: it is checked, allocated, priced, saved and sent with the
+A program stays what the kernel says: it is checked, allocated, given costs, saved and sent with the
 types that were declared. The fact `precise_fp` = 0 says that it is to be run in float32, and
 `widened` makes what is linked then. Offsets and strides count elements, so they stay as they are.
 

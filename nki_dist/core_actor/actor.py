@@ -2,12 +2,12 @@
 
 Threads and what they may touch: `run` and `serve` (one thread) own the cores, their scheduler and
 memories, and the `Links` to other processes; `deliver` (one thread) counts what arrives, puts it
-into the inbox, a thread-safe queue, and rings the bell that the cores' thread sleeps at; `attach`
-maps stacks of other processes, and it and `cancel` ring too; `status` only reads the counts and one
-attribute that the cores' thread replaces as a whole; `dismiss` hangs up the post of `serve`. A
-message is counted before it is put into the inbox or can be read from a ring, so whoever sees a
-core parked with as many messages taken as arrived knows that nothing is on its way through this
-process.
+into the inbox, a thread-safe queue, and rings the doorbell that the cores' thread sleeps at;
+`attach` maps stacks of other processes, and it and `cancel` ring too; `status` only reads the
+counts and one attribute that the cores' thread replaces as a whole; `dismiss` hangs up the mailbox
+of `serve`. A message is counted before it is put into the inbox or can be read from a ring, so
+whoever sees a core parked with as many messages taken as arrived knows that nothing is on its way
+through this process.
 
 Ray hears (`enable_task_events`) of the calls that carry out launches only: of others there is one
 for each message to another node.
@@ -34,13 +34,13 @@ import ray
 
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.widen import widened
-from nki_dist.core_actor.bell import Bell
+from nki_dist.core_actor.doorbell import Doorbell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import PATIENCE, Attach, Links, Net
+from nki_dist.core_actor.mailbox import Mailbox
 from nki_dist.core_actor.members import introduction
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.orders import Answer, Order, Status, Unmap
-from nki_dist.core_actor.post import Post
 from nki_dist.core_actor.title import Title
 from nki_dist.errors import NkiError
 from nki_dist.hbm.actor_repr import ActorRepr
@@ -52,7 +52,7 @@ from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
 from nki_dist.runtime.messages import Message
 from nki_dist.runtime.scheduler import Scheduler
 
-MEETING: Final = "between launches"  # channel of processes that meet there
+BETWEEN: Final = "between launches"  # channel of processes that meet there
 CORES: Final = "cores"  # name of the thread that runs them, which `ray stack` shows
 
 
@@ -74,7 +74,7 @@ class NeuronCore:
         self._title = Title(slots, world)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._folder: Folder | None = None
-        self._post: Post | None = None
+        self._mailbox: Mailbox | None = None
         self._dismissed: set[str] = set()
         self._links: Links | None = None
         self._arrived: Counter[int] = Counter()
@@ -129,7 +129,7 @@ class NeuronCore:
         if net.near:
             with suppress(OSError):  # then nobody sends here but by actor calls
                 memory = NodeMemory.joined(folder, net.memory, every)
-        return Links(net, Bell(folder, net.bell(net.me), PATIENCE), self._inbox, memory)
+        return Links(net, Doorbell(folder, net.doorbell(net.me), PATIENCE), self._inbox, memory)
 
     @ray.method(concurrency_group="control", enable_task_events=False)
     def status(self) -> Status:
@@ -149,11 +149,11 @@ class NeuronCore:
 
     @ray.method(concurrency_group="control", enable_task_events=False)
     def dismiss(self, name: str) -> None:
-        """End the `serve` of that name, begun or not, which word by post didn't reach."""
+        """End the `serve` of that name, begun or not, which word by mailbox didn't reach."""
         self._dismissed.add(name)  # before the look: `serve` looks the other way round
-        post = self._post
-        if post is not None and post.name == name:
-            post.hang_up()
+        mailbox = self._mailbox
+        if mailbox is not None and mailbox.name == name:
+            mailbox.hang_up()
 
     @ray.method(concurrency_group="mail", enable_task_events=False)
     def deliver(self, launch: int, message: Message) -> None:
@@ -205,32 +205,33 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run")
     def serve(self, order: Order, me: int, name: str, launcher: str) -> Answer:
-        """`run`, and then what comes by post to `name`, answered to `launcher` as (me, answer).
+        """`run`, and then what comes by mailbox to `name`, answered to `launcher` as (me, answer).
 
-        Returns the last answer, when it doesn't go by post, what comes is None, or it is dismissed.
+        Returns the last answer, when it doesn't go by mailbox, what comes is None, or it is
+        dismissed.
         """
         assert self._folder is not None
         threading.current_thread().name = CORES
-        post = self._post = Post(self._folder, name)
+        mailbox = self._mailbox = Mailbox(self._folder, name)
         try:
             while True:
                 answer = self._run_row(order)
-                if not post.send(launcher, (me, answer)):
-                    # Who waits for the post shouldn't have to wait until it looks at calls.
-                    post.send(launcher, (me, Answer(order.launch, by_call=name)))
+                if not mailbox.send(launcher, (me, answer)):
+                    # Who waits for the mailbox shouldn't have to wait until it looks at calls.
+                    mailbox.send(launcher, (me, Answer(order.launch, by_call=name)))
                     return answer
-                following = self._following(post, name)
+                following = self._following(mailbox, name)
                 if following is None:
                     return answer
                 order = following
         finally:
             self._dismissed.discard(name)
-            post.close()
+            mailbox.close()
 
-    def _following(self, post: Post, name: str) -> Order | None:
-        """The next order that comes by post; None when none comes any more."""
+    def _following(self, mailbox: Mailbox, name: str) -> Order | None:
+        """The next order that comes by mailbox; None when none comes any more."""
         while name not in self._dismissed:
-            item = post.receive(None)
+            item = mailbox.receive(None)
             if not isinstance(item, Unmap):
                 order: Order | None = item
                 return order
@@ -239,7 +240,7 @@ class NeuronCore:
 
     @ray.method(concurrency_group="run", enable_task_events=False)
     def unmap(self, item: Unmap) -> None:
-        """Let go of regions, where that doesn't come by post."""
+        """Let go of regions, where that doesn't come by mailbox."""
         self._unmap(item)
 
     def _unmap(self, item: Unmap) -> None:
@@ -355,7 +356,7 @@ class NeuronCore:
             links.end()
             answer.sent = links.sent
             payloads = links.payloads
-            answer.message_memory, answer.lends_stacks = payloads.kept_bytes, payloads.lends_stacks
+            answer.message_memory, answer.lends_stacks = payloads.nbytes, payloads.lends_stacks
             self._status = Status(order.launch, "running", links.sent, taken)
 
     def _meet(self, launch: int, links: Links) -> list[Message]:
@@ -365,7 +366,7 @@ class NeuronCore:
             first.setdefault(process, core)
         me = first.pop(net.me)
         for core in first.values():
-            links.send(Message(me, core, MEETING, 0, None, {"op": MEETING}, None))
+            links.send(Message(me, core, BETWEEN, 0, None, {"op": BETWEEN}, None))
         missing, others = set(first.values()), []
 
         def parked() -> None:
@@ -375,7 +376,7 @@ class NeuronCore:
             for message in links.wait(parked):
                 if message is None:
                     raise Cancelled
-                if message.channel == MEETING:
+                if message.channel == BETWEEN:
                     missing.discard(message.source)
                 else:
                     others.append(message)

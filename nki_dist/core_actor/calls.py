@@ -1,11 +1,11 @@
 """How a launcher's orders reach processes, and how their answers come back.
 
-Processes of the launcher's machine serve by post: one actor call, `serve`, stays open and takes
-order after order as datagrams (`post.py`). It ends with an answer that doesn't go by post, of which
-word is sent, when it is dismissed, or with its process, so whatever happens to one is noticed as
-with any other actor call. All others, and everybody on systems without such sockets, get an actor
-call for each order. What the post doesn't take goes by an actor call, so nothing is lost and nobody
-waits for what was.
+Processes of the launcher's machine serve by mailbox: one actor call, `serve`, stays open and takes
+order after order as datagrams (`mailbox.py`). It ends with an answer that doesn't go by mailbox, of
+which word is sent, when it is dismissed, or with its process, so whatever happens to one is noticed
+as with any other actor call. All others, and everybody on systems without such sockets, get an
+actor call for each order. What the mailbox doesn't take goes by an actor call, so nothing is lost
+and nobody waits for what was.
 
 Invariant: to each process with an open order belongs a future, which is done no later than Ray
 knows of its end; an answer names its launch, so what is left from a launch that was given up isn't
@@ -23,14 +23,14 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor.folder import Folder
+from nki_dist.core_actor.mailbox import Mailbox
 from nki_dist.core_actor.orders import Answer, Order, Unmap
-from nki_dist.core_actor.post import Post
 from nki_dist.tricks import uses
 
-GLANCE: Final = 0.01  # seconds for each way while some answer by post and others don't
+GLANCE: Final = 0.01  # seconds for each way while some answer by mailbox and others don't
 # Ray's names of these calls, which else are summed up for each actor, not for all.
 RUN: Final = "NeuronCore: a launch"
-SERVE: Final = "NeuronCore: launches by post"
+SERVE: Final = "NeuronCore: launches by mailbox"
 
 
 class Calls:
@@ -42,8 +42,8 @@ class Calls:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self._actors = actors
-        self._folder: Folder | None = None  # that the post is in
-        self._post: Post | None = None  # while somebody serves by it
+        self._folder: Folder | None = None  # that the mailbox is in
+        self._mailbox: Mailbox | None = None  # while somebody serves by it
         self._names = map(str, itertools.count())
         self._serving: dict[int, str] = {}  # where its orders go
         self._futures: dict[int, Any] = {}
@@ -52,37 +52,38 @@ class Calls:
         """Have a process carry out an order.
 
         Args:
-            where: the folder in which it can be reached by post, if it can.
+            where: the folder in which it can be reached by mailbox, if it can.
         """
         if n in self._serving:
-            assert self._post is not None
-            if order.plain and self._post.send(self._serving[n], order):
+            assert self._mailbox is not None
+            if order.plain and self._mailbox.send(self._serving[n], order):
                 return
             self._dismiss(n)
         actor = self._actors[n]
         if where is None or not uses("orders") or not self._opened(where):
             self._futures[n] = actor.run.options(name=RUN).remote(order)
             return
-        assert self._post is not None
-        name = self._serving[n] = f"{self._post.name}-{next(self._names)}"
-        self._futures[n] = actor.serve.options(name=SERVE).remote(order, n, name, self._post.name)
+        assert self._mailbox is not None
+        here = self._mailbox.name
+        name = self._serving[n] = f"{here}-{next(self._names)}"
+        self._futures[n] = actor.serve.options(name=SERVE).remote(order, n, name, here)
 
     def unmap(self, n: int, item: Unmap) -> None:
         """Have a process let go of regions, after the orders that it has."""
         if n in self._serving:
-            assert self._post is not None
-            if self._post.send(self._serving[n], item):
+            assert self._mailbox is not None
+            if self._mailbox.send(self._serving[n], item):
                 return
             self._dismiss(n)
         if self._actors[n] is not None:
             self._actors[n].unmap.remote(item)
 
     def _opened(self, where: tuple[str, str]) -> bool:
-        """Whether there is a post, which is opened where there is none."""
-        if self._post is None:
+        """Whether there is a mailbox, which is opened where there is none."""
+        if self._mailbox is None:
             try:
                 self._folder = Folder.inside(*where)
-                self._post = Post(self._folder, uuid.uuid4().hex)
+                self._mailbox = Mailbox(self._folder, uuid.uuid4().hex)
             except OSError:
                 return False
         return True
@@ -116,9 +117,9 @@ class Calls:
                 return
 
     def _posted(self, seconds: float) -> Iterator[tuple[int, Answer]]:
-        """What comes by post within so many seconds, and what has come besides."""
-        assert self._post is not None
-        while (item := self._post.receive(seconds)) is not None:
+        """What comes by mailbox within so many seconds, and what has come besides."""
+        assert self._mailbox is not None
+        while (item := self._mailbox.receive(seconds)) is not None:
             yield item
             seconds = 0
 
@@ -145,13 +146,13 @@ class Calls:
         return [n for n, future in of.items() if future in late]
 
     def dismiss(self) -> None:
-        """Nobody serves by post any more; processes can be called for other things."""
+        """Nobody serves by mailbox any more; processes can be called for other things."""
         for n in list(self._serving):
             self._dismiss(n)
 
     def _dismiss(self, n: int) -> None:
         name = self._serving.pop(n, None)
-        if name is None or (self._post is not None and self._post.send(name, None)):
+        if name is None or (self._mailbox is not None and self._mailbox.send(name, None)):
             return
         if self._actors[n] is not None:  # it hasn't begun, or doesn't look
             self._actors[n].dismiss.remote(name)
@@ -165,9 +166,9 @@ class Calls:
         """There are no processes any more."""
         self._serving.clear()
         self._futures.clear()
-        if self._post is not None:
-            self._post.close()
-            self._post = None
+        if self._mailbox is not None:
+            self._mailbox.close()
+            self._mailbox = None
         if self._folder is not None:
             self._folder.close(whole=True)
             self._folder = None

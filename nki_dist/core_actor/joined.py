@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import ray
 
-from nki_dist.core_actor.lifeline import Lifeline, SessionLost
 from nki_dist.core_actor.ray_session import ray_session
 from nki_dist.core_actor.ray_use import ray_use, using_ray
+from nki_dist.core_actor.watchdog import SessionLost, Watchdog
 from nki_dist.errors import CoreLostError
 
 
@@ -17,11 +17,11 @@ class Joined:
     """See the module's docstring.
 
     Args:
-        lifeline: of the session that this process is in now.
+        watchdog: of the session that this process is in now.
     """
 
-    def __init__(self, lifeline: Lifeline) -> None:
-        self.lifeline = lifeline
+    def __init__(self, watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
         self._name: tuple[str, str] | None = ray_session()
 
     def there(self) -> bool:
@@ -36,7 +36,7 @@ class Joined:
     def over(self) -> None:
         """Nobody asks for it any more."""
         self._name = None
-        self.lifeline.close()
+        self.watchdog.close()
 
     @contextmanager
     def used(self, lost: Callable[[], None]) -> Iterator[None]:
@@ -52,7 +52,7 @@ class Joined:
                 yield
             except Exception as error:
                 known = isinstance(error, SessionLost)
-                text = str(error) if known else self.lifeline.lost(now_too=True)
+                text = str(error) if known else self.watchdog.lost(now_too=True)
                 if text is None:
                     raise
                 lost()

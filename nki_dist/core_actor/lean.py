@@ -28,8 +28,8 @@ HELPERS: Final = ("start_monitor", "start_log_monitor", API_SERVER)
 def without_helpers() -> Iterator[None]:
     """While Ray is started; the caller sees to it that this thread alone does so."""
     node = ray_part("ray._private.node", "Node")
-    own = vars(node) if isinstance(node, type) and uses("ray-helpers") else {}
-    there = [name for name in HELPERS if callable(own.get(name))]
+    original = vars(node) if isinstance(node, type) and uses("ray-helpers") else {}
+    there = [name for name in HELPERS if callable(original.get(name))]
     instead = {n: _without_address if n == API_SERVER else _start_nothing for n in there}
     with replaced(node, instead):
         yield

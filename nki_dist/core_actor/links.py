@@ -9,7 +9,7 @@ sequence number, and needn't know which way a message came.
 
 Everything here belongs to the thread that runs cores, with two exceptions: `arrived` reads counters
 of all rings to here, known or not, because messages to cores that have finished count as arrived;
-and `attach` maps stacks. Actor calls come through `inbox`, whose bell they ring.
+and `attach` maps stacks. Actor calls come through `inbox`, whose doorbell they ring.
 
 Nobody sleeps through a message: before it sleeps, a process says so in all its rings and looks into
 them once more, and who writes to a ring looks afterwards whether its reader sleeps (see `Ring`).
@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.doorbell import Doorbell, Ringer
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.payloads import Payloads
 from nki_dist.core_actor.records import COMMON, INLINE, Decoder, Encoder, parts
@@ -100,7 +100,7 @@ class Net:
     threads: int = 1
     without: frozenset[str] = frozenset()
 
-    def bell(self, process: int) -> str:
+    def doorbell(self, process: int) -> str:
         return f"{self.token}-{process}"
 
     @property
@@ -136,7 +136,7 @@ class Links:
 
     Args:
         net: all processes of the world.
-        bell: of this process.
+        doorbell: of this process.
         inbox: (launch, message) from actor calls, (launch, None) if a launch is given up.
         memory: of the processes of this node; None if there are no others.
 
@@ -147,15 +147,15 @@ class Links:
     def __init__(
         self,
         net: Net,
-        bell: Bell,
+        doorbell: Doorbell,
         inbox: queue.SimpleQueue[Any],
         memory: NodeMemory | None = None,
     ) -> None:
         self.net = net
         self.launch = -1
         self.sent = 0
-        self._bell, self._inbox = bell, inbox
-        self._ringer = Ringer(bell.folder)
+        self._doorbell, self._inbox = doorbell, inbox
+        self._ringer = Ringer(doorbell.folder)
         self._memory = memory
         self.payloads = Payloads(net.me, memory)
         self._out: dict[int, _Outgoing] = {}
@@ -188,7 +188,7 @@ class Links:
     def close(self) -> None:
         """Let go of everything that is shared."""
         self._ringer.close()
-        self._bell.close()
+        self._doorbell.close()
         self._out.clear()
         self._retired.clear()
         self._incoming.clear()
@@ -199,7 +199,7 @@ class Links:
 
     def ring(self) -> None:
         """There is something in the inbox; any thread may say so."""
-        self._bell.ring()
+        self._doorbell.ring()
 
     def arrived(self, launch: int) -> int:
         """Messages of a launch that are or were in rings to here; any thread may ask."""
@@ -246,7 +246,7 @@ class Links:
                 return False
             out = grown
         if out.ring.reader_sleeps():
-            self._ringer.ring(self.net.bell(process))
+            self._ringer.ring(self.net.doorbell(process))
         return True
 
     def _open(self, process: int, size: int) -> _Outgoing | None:
@@ -266,7 +266,7 @@ class Links:
             self._retired.append(old.ring)
         self._fence()
         self._memory.head(process)[1 + self.net.me] = place
-        self._ringer.ring(self.net.bell(process))
+        self._ringer.ring(self.net.doorbell(process))
         encoder = Encoder(lambda record, counts: ring.put(record, self.launch, counts))
         known = old.known if old else {COMMON, process}
         out = self._out[process] = _Outgoing(ring, encoder, size, place, known)
@@ -341,7 +341,7 @@ class Links:
                 found = self.poll()
                 if found:
                     return found
-                self._bell.wait()
+                self._doorbell.wait()
         finally:
             self._asleep(0)
 

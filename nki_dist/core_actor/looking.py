@@ -1,7 +1,7 @@
 """Looking at Ray nodes, whatever is installed there, and saying why a process of ours fails there.
 
-What looks is a task that needs nothing of this package where it runs (see `alike.teller`), reserves
-nothing, and is waited for a while only: a node may be frozen.
+What looks is a task that needs nothing of this package where it runs (see `fingerprint.teller`),
+reserves nothing, and is waited for a while only: a node may be frozen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.alike import MISSING, OURS, differences, teller, versions
+from nki_dist.core_actor.fingerprint import MISSING, OURS, differences, teller, versions
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.nodes import alive, on_node
 from nki_dist.errors import LaunchError
@@ -31,7 +31,7 @@ SHIP: Final = (
 
 
 def looker() -> Callable[[], dict[str, Any]]:
-    """A function that tells what a node has, in plain data; see `alike.teller`."""
+    """A function that tells what a node has, in plain data; see `fingerprint.teller`."""
     tell = teller()
 
     def look() -> dict[str, Any]:

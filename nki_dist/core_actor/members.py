@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nki_dist.core_actor.alike import OURS, differences, imported, versions
+from nki_dist.core_actor.fingerprint import OURS, differences, imported, versions
 from nki_dist.core_actor.looking import differing
 from nki_dist.errors import ClusterWarning
 from nki_dist.hbm.nodes import here, title
@@ -35,7 +35,7 @@ class Member(NamedTuple):
     Attributes:
         node: of Ray, by its id.
         products: its BLAS, and NumPy's code.
-        versions: as in `alike`.
+        versions: as in `fingerprint`.
     """
 
     pid: int

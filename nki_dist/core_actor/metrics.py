@@ -20,8 +20,8 @@ from typing import Final
 import ray
 from ray.util.metrics import Counter, Gauge
 
+from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.orders import Answer
-from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.forks import Shared, once
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
@@ -90,7 +90,7 @@ class LaunchMetrics:
     def begin(self) -> None:
         """The world's processes are in the session that this process is in now."""
         switch = os.environ.get(VARIABLE, "").lower()  # of the user, for a Ray of our own
-        self._counts = not own_ray().here() or switch in ("1", "true")
+        self._counts = not local_ray().here() or switch in ("1", "true")
 
     def add(
         self,

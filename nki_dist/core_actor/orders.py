@@ -86,8 +86,8 @@ class Answer:
         message_memory: bytes of shared memory that the process keeps for what it sends.
         lends_stacks: whether other processes have its stacks mapped.
         then: of the launches that followed, up to the first that wasn't carried out.
-        by_call: this is only word, by post, that the answer comes as the result of the actor call
-            that serves by this name.
+        by_call: this is only word, by mailbox, that the answer comes as the result of the actor
+            call that serves by this name.
     """
 
     launch: int

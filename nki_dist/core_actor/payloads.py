@@ -107,7 +107,7 @@ class Payloads:
         self._mapped.clear()
 
     @property
-    def kept_bytes(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of the own part, in use or not."""
         return 0 if self._heap is None else self._heap.nbytes
 

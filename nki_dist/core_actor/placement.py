@@ -28,7 +28,7 @@ from nki_dist.core_actor.spots import ByLoad, Key, Spots, spots_of
 from nki_dist.errors import LaunchError
 from nki_dist.isa.core import CoreSlot
 
-OWN_ACTORS = 16  # cores up to which each gets a process of its own
+ACTOR_PER_CORE = 16  # cores up to which each gets a process of its own
 
 
 def pack(
@@ -50,7 +50,7 @@ def pack(
     """
     if per_actor == "auto":
         most = len(every) if most is None else max(1, most)
-        few = (cores or len(every)) <= OWN_ACTORS and len(every) <= most
+        few = (cores or len(every)) <= ACTOR_PER_CORE and len(every) <= most
         ranks = -(-len(every) // lnc)
         size = 1 if few else -(-ranks // max(1, min(processors, most))) * lnc
     elif isinstance(per_actor, int) and per_actor >= 1:
@@ -94,16 +94,16 @@ class Placement:
         size = per_instance * lnc
         units = [every[i : i + size] for i in range(0, len(every), size)]
         self._spots: Spots = spots_of(request, check)
-        keys = self._spots.assigned([min(len(unit), OWN_ACTORS) for unit in units])
+        keys = self._spots.assigned([min(len(unit), ACTOR_PER_CORE) for unit in units])
         if len(set(keys)) == 1:  # they share its processors
             units, keys = [every], keys[:1]
         sharing = Counter(keys)
         self.packs: list[list[CoreSlot]] = []
         self._processes: list[int] = []  # of each unit, which stays on one node
         for unit, key in zip(units, keys):
-            room = self._spots.room(key)
-            share = None if room.most is None else room.most // sharing[key]
-            packs = pack(unit, lnc, per_actor, room.processors // sharing[key], len(every), share)
+            spot = self._spots.capacity(key)
+            share = None if spot.most is None else spot.most // sharing[key]
+            packs = pack(unit, lnc, per_actor, spot.processors // sharing[key], len(every), share)
             self.packs += packs
             self._processes.append(len(packs))
         self._unit_of = [u for u, count in enumerate(self._processes) for _ in range(count)]

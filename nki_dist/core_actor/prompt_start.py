@@ -53,15 +53,15 @@ def without_waits() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, method, before in _BEFORE if uses("ray-waits") else ():
             owner = ray_part(module, name)
-            own = vars(owner).get(method) if isinstance(owner, type) else None
-            if callable(own):
-                stack.enter_context(replaced(owner, {method: _after(before, own)}))
+            original = vars(owner).get(method) if isinstance(owner, type) else None
+            if callable(original):
+                stack.enter_context(replaced(owner, {method: _after(before, original)}))
         yield
 
 
-def _after(before: Callable[..., None], own: Callable[..., Any]) -> Callable[..., Any]:
+def _after(before: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def method(*args: Any, **kwargs: Any) -> Any:
         before(*args)
-        return own(*args, **kwargs)
+        return original(*args, **kwargs)
 
     return method

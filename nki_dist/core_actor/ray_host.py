@@ -15,11 +15,11 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor.job import MUCH, Job
-from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.orders import Answer, Order
 from nki_dist.core_actor.row import RowHost
 from nki_dist.core_actor.supervise import Supervisor, finish
+from nki_dist.core_actor.watchdog import Patience, SessionLost
 from nki_dist.errors import CoreLostError, UnresponsiveWarning
 from nki_dist.hbm.freed import give_back
 from nki_dist.runtime.hosts import Launch, LaunchResult
@@ -53,7 +53,7 @@ class RayHost(RowHost):
     def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None
         began = time.perf_counter()
-        patience = Patience(self._joined.lifeline, launch.timeout)
+        patience = Patience(self._joined.watchdog, launch.timeout)
         compiled = launch.compiled.as_run
         layout = self._layouts.of(launch.key, compiled, launch.inputs, launch.resident)
         if self._stacks.may_move(layout):
@@ -135,8 +135,8 @@ class RayHost(RowHost):
         known = self._mapped[n] == arena.generation
         places = job.launch.places
         order = Order(job.number, job.key, code, None if known else arena, places, regions)
-        by_post = self._transport != "messages"
-        self._actors.calls.order(n, order, self._actors.where.get(n) if by_post else None)
+        by_mailbox = self._transport != "messages"
+        self._actors.calls.order(n, order, self._actors.where.get(n) if by_mailbox else None)
 
     def done(self, n: int, answer: Answer) -> None:
         """A process has answered: what it has mapped, and whether it knows the program."""
@@ -151,7 +151,7 @@ class RayHost(RowHost):
     def gone(self, n: int) -> str | None:
         """The Ray node of a process, if it has ended."""
         node = self._placement.nodes[n]
-        return node if node in self._joined.lifeline.gone else None
+        return node if node in self._joined.watchdog.gone else None
 
     def warn(self, warning: UnresponsiveWarning) -> None:
         """Say something of a launch that goes on."""

@@ -20,13 +20,13 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor import authentication
-from nki_dist.core_actor.kept.borrowed import join
 from nki_dist.core_actor.lean import without_helpers
-from nki_dist.core_actor.lifeline import HEAD, Lifeline, SessionLost
-from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.local_ray import local_ray
+from nki_dist.core_actor.pool.borrowed import join
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
 from nki_dist.core_actor.prompt_start import without_waits
 from nki_dist.core_actor.ray_use import ray_use
+from nki_dist.core_actor.watchdog import HEAD, SessionLost, Watchdog
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 from nki_dist.runtime.ray_thread import ray_thread
@@ -47,7 +47,7 @@ STATISTICS_VARIABLES: Final = (
 )
 
 
-def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
+def ensure_ray(address: str | None, home: int | None = None) -> Watchdog:
     """Join the cluster at `address`, or a kept Ray, or start one, unless this process is in one.
 
     Args:
@@ -68,7 +68,7 @@ def ensure_ray(address: str | None, home: int | None = None) -> Lifeline:
             _end_by_sigterm()
         ray_thread().do(lambda: _start_or_join(address))
         try:
-            return Lifeline.here()
+            return Watchdog.here()
         except SessionLost:  # since the last launch; so it would be for whoever asks it something
             ray_use().lose()
 
@@ -106,20 +106,20 @@ def _start_or_join(address: str | None) -> None:
         options |= {"log_to_driver": False, "logging_level": logging.ERROR}
         _require_disk()
         _require_shared_memory()
-    own = address == "local"
-    if own:
-        own_ray()  # whose end a program that ends meanwhile waits for
+    local = address == "local"
+    if local:
+        local_ray()  # whose end a program that ends meanwhile waits for
     try:
-        doing = "starting Ray" if own else f"joining the Ray cluster at {address}"
-        changes = (without_helpers(), on_loopback(), without_waits()) if own else ()
-        with ticking(doing), _ray_settings(own), ExitStack() as stack, _sigterm_seen_to():
+        doing = "starting Ray" if local else f"joining the Ray cluster at {address}"
+        changes = (without_helpers(), on_loopback(), without_waits()) if local else ()
+        with ticking(doing), _ray_settings(local), ExitStack() as stack, _sigterm_seen_to():
             for change in changes:
                 stack.enter_context(change)
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
-    if own:
-        own_ray().started()
+    if local:
+        local_ray().started()
 
 
 def _not_up(address: str, error: Exception) -> LaunchError:
@@ -205,7 +205,7 @@ def _not_of_sigterm(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _ray_settings(own: bool = False) -> Iterator[None]:
+def _ray_settings(local: bool = False) -> Iterator[None]:
     """Sets what Ray reads when it starts, unless the program has.
 
     How long its processes live without a head; and that stacks are freed when we let go of them,
@@ -216,7 +216,7 @@ def _ray_settings(own: bool = False) -> Iterator[None]:
             Ray is gone doesn't try for 15 s to hand them in when it ends.
     """
     wanted = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
-    if own:
+    if local:
         wanted |= dict.fromkeys(STATISTICS_VARIABLES, "0")
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)
@@ -243,7 +243,7 @@ def _check_address(address: str) -> None:
     head = host.strip("[]"), int(port)
     try:
         socket.create_connection(head, ANSWER_SECONDS).close()
-        Lifeline("", {HEAD: head}).settle()  # Ray tries for minutes where nobody speaks
+        Watchdog("", {HEAD: head}).settle()  # Ray tries for minutes where nobody speaks
     except (OSError, OverflowError, SessionLost) as error:
         raise LaunchError(
             f"can't join {who}: {error}; is it running, and is that the port of "

@@ -16,7 +16,7 @@ from typing import Final
 import ray
 
 from nki_dist.core_actor import parent_watched
-from nki_dist.core_actor.own_ray import own_ray
+from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.errors import LaunchError
 from nki_dist.forks import once
 from nki_dist.runtime.ray_thread import ray_thread
@@ -103,7 +103,7 @@ class Use:
 
     def _leave(self) -> None:
         try:
-            own_ray().end()
+            local_ray().end()
             ray.shutdown()  # of one that was joined
         finally:
             with self._changed:

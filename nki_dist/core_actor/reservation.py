@@ -24,9 +24,9 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from nki_dist.core_actor.lifeline import SessionLost
 from nki_dist.core_actor.nodes import alive, available, private, processors
 from nki_dist.core_actor.request import Request
+from nki_dist.core_actor.watchdog import SessionLost
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.hbm.nodes import here, title, titled
 from nki_dist.runtime.progress import ticking
@@ -64,7 +64,7 @@ class Reservation:
         self.bundles: list[dict[str, float]] = list(group.bundle_specs)
 
     @classmethod
-    def made(cls, request: Request, processes: Sequence[int], check: Check) -> Reservation:
+    def create(cls, request: Request, processes: Sequence[int], check: Check) -> Reservation:
         """A new one; it may take long until it is there (`nodes`).
 
         Args:
@@ -188,7 +188,7 @@ def wait_for_processors(check: Check, gone: Collection[str] = ()) -> None:
     """
     if any(map(processors, alive(gone).values())) or _started_here():
         return
-    asked = Reservation.made(Request({"num_cpus": 1}), [1], check)
+    asked = Reservation.create(Request({"num_cpus": 1}), [1], check)
     try:
         asked.nodes()
     except LaunchError:

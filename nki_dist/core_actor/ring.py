@@ -5,7 +5,7 @@ end starts at the beginning again. Counters only grow and have one writer each:
 
     WRITTEN   bytes ever written    writer      LAUNCH    launch that RECORDS belongs to    writer
     READ      bytes ever read       reader      RECORDS   records written in it             writer
-    ASLEEP    1 while the reader waits for its bell         reader
+    ASLEEP    1 while the reader sleeps at its doorbell     reader
 
 and two words of the writer that stay as they are: BEFORE, where the ring lies that this one takes
 the place of, or 0; SIZE, the bytes of it all.

@@ -57,8 +57,8 @@ class RowHost(WorldHost):
     def _suitable(self, launches: Sequence[Launch]) -> Iterator[Job]:
         """The first of these, as far as all processes can do without the launcher."""
         count = len(self._packs)
-        by_post = self._transport != "messages" and len(self._actors.where) == count
-        if not by_post or count > MOST_PROCESSES or self._unfinished:
+        by_mailbox = self._transport != "messages" and len(self._actors.where) == count
+        if not by_mailbox or count > MOST_PROCESSES or self._unfinished:
             return
         for launch in launches:
             compiled = launch.compiled.as_run
@@ -74,9 +74,9 @@ class RowHost(WorldHost):
         arena = job.arenas.get(self._packs[n][0].rank)
         regions = {number for _, (number, _) in job.launch.places}
         mapped = arena is not None and self._mapped[n] == arena.generation
-        room = arena is not None and job.layout.stack_bytes <= arena.stride
+        fits = arena is not None and job.layout.stack_bytes <= arena.stride
         known = job.key in self._known[n] and job.key in self._brief
-        return mapped and room and known and regions <= self._has[n]
+        return mapped and fits and known and regions <= self._has[n]
 
     def _took(self, key: Hashable, seconds: float) -> None:
         """A launch that was carried out alone has taken so long."""

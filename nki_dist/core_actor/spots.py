@@ -35,7 +35,7 @@ from nki_dist.runtime.ray_thread import ray_thread
 Key: TypeAlias = Any
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """What a spot has: processors, and for how many actors at most, if that is limited."""
 
     processors: int
@@ -58,7 +58,7 @@ class Spots(ABC):
         """A spot for each unit of so many processes."""
 
     @abstractmethod
-    def room(self, key: Key) -> Room:
+    def capacity(self, key: Key) -> Capacity:
         """What a spot has."""
 
     @abstractmethod
@@ -119,8 +119,8 @@ class ByLoad(Spots):
             found.append(node)
         return found
 
-    def room(self, key: Key) -> Room:
-        return Room(usable_nodes().get(key, 1))
+    def capacity(self, key: Key) -> Capacity:
+        return Capacity(usable_nodes().get(key, 1))
 
     def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
@@ -141,7 +141,7 @@ class Bundles(Spots):
     def __init__(self, group: PlacementGroup, request: Request, check: Check) -> None:
         super().__init__(request, check)
         self._group: Reservation | None = Reservation(group, check)
-        self._rooms: dict[int, Room] = {}
+        self._capacities: dict[int, Capacity] = {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
         group = self._there
@@ -150,23 +150,23 @@ class Bundles(Spots):
             most = self._request.fitting(free_in(node, group.id, n, bundle))
             if most != 0:
                 count = int(bundle.get("CPU", 0)) or processors(listed[node])
-                self._rooms[n] = Room(max(1, count), most)
+                self._capacities[n] = Capacity(max(1, count), most)
         load: Counter[int] = Counter()
         found: list[Key] = []
         for size in sizes:
             key = min(
-                self._rooms,
-                key=lambda n: load[n] / max(1, self._rooms[n].processors),
+                self._capacities,
+                key=lambda n: load[n] / max(1, self._capacities[n].processors),
                 default=None,
             )
             if key is None:
-                raise self._no_room()
+                raise self._lacking()
             load[key] += size
             found.append(key)
         return found
 
-    def room(self, key: Key) -> Room:
-        return self._rooms[key]
+    def capacity(self, key: Key) -> Capacity:
+        return self._capacities[key]
 
     def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
@@ -174,9 +174,9 @@ class Bundles(Spots):
         asked: Counter[int] = Counter()
         for key, size in zip(keys, sizes):
             asked[key] += size
-        rooms = ((self._rooms[key].most, count) for key, count in asked.items() if self._rooms)
-        if any(most is not None and count > most for most, count in rooms):
-            raise self._no_room()
+        most_of = {key: spot.most for key, spot in self._capacities.items()}
+        if any(count > most for k, count in asked.items() if (most := most_of.get(k)) is not None):
+            raise self._lacking()
         nodes = self._there.nodes(gone)
         return keys, [nodes[key] for key in keys]
 
@@ -198,7 +198,7 @@ class Bundles(Spots):
         assert self._group is not None
         return self._group
 
-    def _no_room(self) -> LaunchError:
+    def _lacking(self) -> LaunchError:
         group = self._there
         return LaunchError(
             f"placement group {group.id} has no room for the processes of this world, each of "
@@ -214,19 +214,19 @@ class Reserved(Bundles):
 
     def __init__(self, request: Request, check: Check) -> None:
         Spots.__init__(self, request, check)
-        self._group, self._rooms = None, {}
+        self._group, self._capacities = None, {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
         return list(range(len(sizes)))
 
-    def room(self, key: Key) -> Room:
+    def capacity(self, key: Key) -> Capacity:
         """By the nodes that are there: none of them may fit more, and the smallest is to fit."""
         nodes = [n for n in alive().values() if processors(n)]
         nodes = [n for n in nodes if self._request.suits(n["Labels"])] or nodes
         fit = [self._request.fitting(n["Resources"]) for n in nodes]
         counts = [processors(n) if f is None else f for n, f in zip(nodes, fit)]
         few = min(filter(None, counts), default=1)
-        return Room(few, max(counts, default=0) or None if self._request.amounts else None)
+        return Capacity(few, max(counts, default=0) or None if self._request.amounts else None)
 
     def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
@@ -236,7 +236,7 @@ class Reserved(Bundles):
         return super().placed(keys, sizes, gone)
 
     def _reserve(self, sizes: Sequence[int]) -> None:
-        self._group = Reservation.made(self._request, sizes, self._check)
+        self._group = Reservation.create(self._request, sizes, self._check)
 
     def over(self) -> bool:
         return False

@@ -16,11 +16,11 @@ import ray
 import ray.exceptions
 
 from nki_dist.core_actor import authentication
-from nki_dist.core_actor.lifeline import STOPPED
+from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.nodes import constructing, socket_folders
-from nki_dist.core_actor.own_ray import own_ray
 from nki_dist.core_actor.slow_start import slow_starts
+from nki_dist.core_actor.watchdog import STOPPED
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import here
 from nki_dist.isa.core import CoreSlot
@@ -57,7 +57,7 @@ def await_start(
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
-    own_ray().prepare()
+    local_ray().prepare()
     slow_starts().starting()
     waiting, last, begun = list(first_calls), time.monotonic(), 0
     of = dict(zip(first_calls, nodes))
@@ -83,11 +83,11 @@ def await_start(
                 missing = [n for n, future in enumerate(first_calls) if future in waiting]
                 raise _not_started(limit, missing, packs, nodes)
             elif time.monotonic() - last > STOPPED:
-                own_ray().end_stopped_idlers()  # which fails their calls
+                local_ray().end_stopped_idlers()  # which fails their calls
             progress.up(progress.cores - sum(cores[future] for future in waiting))
     finally:
         progress.close()
-        own_ray().note()
+        local_ray().note()
     if failed:
         raise failed[0]
     return [answers[future] for future in first_calls]

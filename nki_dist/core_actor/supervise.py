@@ -7,7 +7,7 @@ Nothing here waits for anybody without end, unless it is for a computation that 
 - A process that doesn't answer can't be told from one that computes something long, so it is given
   up only when the world's timeout is over, at once if it is known to be stopped. Until then a line
   of progress, and after WARN_AFTER seconds a warning, name it.
-- The session itself may be gone (`Lifeline`).
+- The session itself may be gone (`Watchdog`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.orders import Answer
 from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY, RollCall
 from nki_dist.core_actor.verdict import Watch
+from nki_dist.core_actor.watchdog import Patience
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
 from nki_dist.runtime.messages import Wait

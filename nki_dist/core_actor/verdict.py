@@ -13,8 +13,8 @@ import time
 
 from nki_dist.core_actor.orders import Status
 from nki_dist.errors import NkiError
+from nki_dist.runtime.deadlock import SETTLES, deadlock
 from nki_dist.runtime.overdue import overdue
-from nki_dist.runtime.stuck import SETTLES, deadlock
 
 
 class Watch:

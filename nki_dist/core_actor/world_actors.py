@@ -21,13 +21,13 @@ import ray.exceptions
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.joined import Joined
-from nki_dist.core_actor.kept.borrowed import Loan
 from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.members import Member, compare, place, require_versions
 from nki_dist.core_actor.nodes import socket_folders, usable_nodes
 from nki_dist.core_actor.placement import Placement
+from nki_dist.core_actor.pool.borrowed import Loan
 from nki_dist.core_actor.processes import Process
 from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY
 from nki_dist.core_actor.starting import await_start
@@ -45,7 +45,7 @@ class WorldActors:
         nodes: of Ray, by actor.
         processes: number and Ray node of each.
         world: what the world is called in titles of processes and logs.
-        where: the folders in which those of this machine are reached by post.
+        where: the folders in which those of this machine are reached by mailbox.
     """
 
     def __init__(self, placement: Placement, transport: str, threads: int | None = None) -> None:
@@ -90,7 +90,7 @@ class WorldActors:
             shared = folders[node], threads[node], left_out()
             net = Net(token, handles, n, process_of, near, *shared)
             connecting.append(self.actors[n].connect.remote(net))
-        reached = await_start(connecting, self.packs, self.nodes, joined.lifeline.check)
+        reached = await_start(connecting, self.packs, self.nodes, joined.watchdog.check)
         ordered, home = [members[n] for n in range(len(self.packs))], here()
         self._differ = compare(ordered, self._differ)
         self.processes = [(m.pid, m.node) for m in ordered]
@@ -110,7 +110,7 @@ class WorldActors:
             [self.actors[n].who.remote(launcher) for n in new],
             [self.packs[n] for n in new],
             [self.nodes[n] for n in new],
-            joined.lifeline.check,
+            joined.watchdog.check,
             lambda told: require_versions(map(Member.of, told)),
         )
         return dict(zip(new, map(Member.of, answers)))

@@ -19,7 +19,6 @@ import ray.exceptions
 from nki_dist.core_actor.encoded import Encoded
 from nki_dist.core_actor.job import Job, MessageMemory
 from nki_dist.core_actor.joined import Joined
-from nki_dist.core_actor.lifeline import Patience, SessionLost
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.metrics import LaunchMetrics
 from nki_dist.core_actor.orders import Answer, Unmap
@@ -28,6 +27,7 @@ from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
 from nki_dist.core_actor.request import NOTHING, Request
 from nki_dist.core_actor.roll_call import GRACE
 from nki_dist.core_actor.starting import refused
+from nki_dist.core_actor.watchdog import Patience, SessionLost
 from nki_dist.core_actor.world_actors import WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.core_actor.world_stacks import WorldStacks
@@ -82,7 +82,7 @@ class WorldHost:
                 cores_per_actor,
                 ranks_per_instance or ranks,
                 request,
-                lambda: self._joined.lifeline.settle(),
+                lambda: self._joined.watchdog.settle(),
             )
         try:
             self._packs = self._placement.packs
@@ -120,7 +120,7 @@ class WorldHost:
         """
         end = time.monotonic() + NODE_TIMEOUT
         for tries in itertools.count(1):
-            self._joined.lifeline.settle()
+            self._joined.watchdog.settle()
             try:
                 self._start_missing()
                 return
@@ -145,11 +145,11 @@ class WorldHost:
         self._unfinished.discard(n)
 
     def _start_missing(self) -> None:
-        if self._placement.lost(self._joined.lifeline.gone):
-            self._placement.choose(self._joined.lifeline.gone)
+        if self._placement.lost(self._joined.watchdog.gone):
+            self._placement.choose(self._joined.watchdog.gone)
             self._drop_stacks()
             self._drop_regions()
-        self._joined.lifeline.watch(self._placement.nodes)
+        self._joined.watchdog.watch(self._placement.nodes)
         self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
             self._known[n], self._has[n] = set(), set()
@@ -165,7 +165,7 @@ class WorldHost:
             return
         try:
             if self._joined.there():
-                self._joined.lifeline.check()
+                self._joined.watchdog.check()
                 self._actors.end()
                 self._drop_stacks()
                 self._drop_regions()
@@ -181,7 +181,7 @@ class WorldHost:
             SessionLost: Ray would end the program.
         """
         if self._stacks is not None and os.getpid() == self._home:
-            self._joined.lifeline.check()
+            self._joined.watchdog.check()
             self._stacks.close()
         self._stacks = None
 
@@ -206,12 +206,12 @@ class WorldHost:
                 else all are replaced.
         """
         refuse_fork(self._home)
-        if self._joined.there() and self._joined.lifeline.lost():
+        if self._joined.there() and self._joined.watchdog.lost():
             self._abandon()
         if not self._joined.there():
-            lifeline = ensure_ray(self._address, self._home)
+            watchdog = ensure_ray(self._address, self._home)
             self._forget()
-            self._joined = Joined(lifeline)
+            self._joined = Joined(watchdog)
             with self._joined.used(self._abandon):
                 self._placement.choose()
         with self._joined.used(self._abandon):
@@ -224,7 +224,7 @@ class WorldHost:
                     self._drop_stacks()
                 self._unfinished = set()
             for n, node in enumerate(self._placement.nodes):
-                if node in self._joined.lifeline.gone and self._actors.actors[n] is not None:
+                if node in self._joined.watchdog.gone and self._actors.actors[n] is not None:
                     self.discard(n)
             if None in self._actors.actors or self._stacks is None:
                 self._start()
@@ -240,7 +240,7 @@ class WorldHost:
             SessionLost: Ray is gone.
             Stopped: somebody ended it.
         """
-        self._joined.lifeline.check()
+        self._joined.watchdog.check()
         if self._stopping:
             raise Stopped
 
@@ -322,12 +322,12 @@ class WorldHost:
                 regions.fill(fills, patience)
 
     def _patience(self) -> Patience:
-        return Patience(self._joined.lifeline, None)
+        return Patience(self._joined.watchdog, None)
 
     def _drop_regions(self) -> None:
         """Let go of tensors that stay in HBM; there are none any more."""
         if self._regions is not None and os.getpid() == self._home:
-            self._joined.lifeline.check()
+            self._joined.watchdog.check()
             self._unmap(self._regions.handles)
             self._regions.close()
             self._era += 1

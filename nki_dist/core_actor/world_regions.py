@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.core_actor.lifeline import Patience
+from nki_dist.core_actor.watchdog import Patience
 from nki_dist.core_actor.world_stacks import WorldMemory
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.contents import Fill, Place, bits

@@ -9,9 +9,9 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.lifeline import Patience
 from nki_dist.core_actor.lost import LOST
 from nki_dist.core_actor.nodes import on_node
+from nki_dist.core_actor.watchdog import Patience
 from nki_dist.errors import CoreLostError, NkiError
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Inputs, Layout
@@ -19,10 +19,10 @@ from nki_dist.hbm.node_regions import NodeRegions
 from nki_dist.hbm.nodes import here
 from nki_dist.hbm.stacks import (
     NodeStacks,
-    all_made,
     make_fill,
     sparse,
     unknown_there,
+    with_arrays,
 )
 from nki_dist.ranges import named
 
@@ -101,11 +101,11 @@ class WorldStacks(WorldMemory[NodeStacks]):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._makes_nothing: set[str] = set()  # nodes without modules of functions
-        self._room = (0, 0)
+        self._capacity = (0, 0)
 
     def may_move(self, layout: Layout) -> bool:
         """Whether stacks may have to move: larger than all since the last failure."""
-        return layout.stack_bytes > self._room[0] or layout.common_bytes > self._room[1]
+        return layout.stack_bytes > self._capacity[0] or layout.common_bytes > self._capacity[1]
 
     def fill(
         self, layout: Layout, inputs: Sequence[Inputs], patience: Patience
@@ -117,7 +117,7 @@ class WorldStacks(WorldMemory[NodeStacks]):
             CoreLostError: a node is gone, or doesn't answer in time.
             LaunchError: an array that a function makes isn't what it has to be.
         """
-        before, self._room = self._room, (0, 0)  # until it is known that there is as much
+        before, self._capacity = self._capacity, (0, 0)  # until it is known that there is as much
         away = [(node, self._fill_there(node, layout, inputs)) for node in self._agents]
         handles: list[ArenaHandle] = []
         if self._mine is not None:
@@ -131,7 +131,7 @@ class WorldStacks(WorldMemory[NodeStacks]):
                 self._makes_nothing.add(node)
                 future = self._fill_there(node, layout, inputs)
                 handles += self._answer(node, future, patience)
-        self._room = max(before[0], layout.stack_bytes), max(before[1], layout.common_bytes)
+        self._capacity = max(before[0], layout.stack_bytes), max(before[1], layout.common_bytes)
         return {rank: handle for handle in handles for rank in handle.ranks}
 
     def memories(self, layout: Layout, patience: Patience) -> list[np.ndarray]:
@@ -160,4 +160,4 @@ class WorldStacks(WorldMemory[NodeStacks]):
             except TypeError as error:
                 if "serialize" not in str(error):
                     raise
-        return fill(make_fill(layout, all_made(inputs, ranks), ranks, travels=True))
+        return fill(make_fill(layout, with_arrays(inputs, ranks), ranks, travels=True))

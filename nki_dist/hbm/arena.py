@@ -20,7 +20,7 @@ from nki_dist.hbm.plasma import Bytes, HbmStack, StackHandle, map_writable
 from nki_dist.ops.alignment import ALIGNMENT, padded
 
 GENEROUS: Final = 16 << 20  # bytes up to which an object gets more than was asked for
-AROUND: Final = 64 << 10  # bytes; Linux's fault_around_bytes unless somebody has changed it
+FAULT_AROUND: Final = 64 << 10  # bytes; Linux's fault_around_bytes unless somebody has changed it
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _enter_pages(memory: Bytes) -> None:
     in shared memory; where it is first written, that page alone. Cores mostly write first, and an
     interrupt for each page takes several times as long as what is stored in it.
     """
-    memory[::AROUND].max(initial=0)
+    memory[::FAULT_AROUND].max(initial=0)
 
 
 def _part(memory: np.ndarray, ranks: Sequence[int], stride: int, rank: int) -> np.ndarray:

@@ -18,14 +18,14 @@ Fill: TypeAlias = "tuple[Place, int, int, np.dtype[Any]]"
 """A tensor's place and bytes, and what bits all elements of which unsigned type get."""
 
 
-def made(value: Given) -> np.ndarray:
+def as_array(value: Given) -> np.ndarray:
     """An array that may have to be made."""
     return value() if callable(value) else value
 
 
 def bits(value: Given) -> np.ndarray:
     """An array's bytes, as they lie in HBM."""
-    return np.ascontiguousarray(made(value)).reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(as_array(value)).reshape(-1).view(np.uint8)
 
 
 class Memories(ABC):

@@ -41,8 +41,8 @@ Bytes = npt.NDArray[np.uint8]
 Ref: TypeAlias = "ray.ObjectRef[Any]"
 
 _GRANULE: Final = 1 << 20
-_OWN: Final = ("127.0.0.1", "::1")  # addresses of a Ray that is for one machine alone
-_OWN_STORE: Final = (
+_LOOPBACK: Final = ("127.0.0.1", "::1")  # addresses of a Ray that is for one machine alone
+_LOCAL_STORE: Final = (
     "give Ray a larger object store: ray.init(object_store_memory=BYTES) before the first launch, "
     "or set NKI_DIST_OBJECT_STORE_BYTES"
 )
@@ -177,7 +177,7 @@ def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
     copy takes neither memory nor time; what a put costs is the first touch of the store's pages.
     """
     _require_ray()
-    _require_room(capacity + ALIGNMENT)
+    _require_capacity(capacity + ALIGNMENT)
     ref = _put(np.zeros(capacity + ALIGNMENT, np.uint8), capacity)
     array = ray.get(ref)
     mapping = _require_shared(array)
@@ -202,7 +202,7 @@ def put_bytes(data: bytes) -> Ref:
         OutOfMemoryError: the object store of this node can't hold it in memory.
     """
     _require_ray()
-    _require_room(len(data))
+    _require_capacity(len(data))
     return _put(data, len(data))
 
 
@@ -228,7 +228,7 @@ def _require_ray() -> None:
         )
 
 
-def _require_room(need: int) -> None:
+def _require_capacity(need: int) -> None:
     """Refuse at once what can never fit; Ray would wait two seconds and then use the disk.
 
     Also what would find no pages, which would end this process: see `pages`.
@@ -292,17 +292,17 @@ def _store_bytes(node: Mapping[str, Any]) -> int:
     return int(node["Resources"].get("object_store_memory", 0))
 
 
-def _is_own(node: Mapping[str, Any]) -> bool:
+def _is_local(node: Mapping[str, Any]) -> bool:
     """Whether it is of a Ray that a world started, which listens on the loopback only."""
-    return node.get("NodeManagerAddress") in _OWN
+    return node.get("NodeManagerAddress") in _LOOPBACK
 
 
 def _whose(node: Mapping[str, Any]) -> str:
-    return "this node's" if _is_own(node) else f"{titled(node)}'s"
+    return "this node's" if _is_local(node) else f"{titled(node)}'s"
 
 
 def _how_to_raise(node: Mapping[str, Any]) -> str:
-    return _OWN_STORE if _is_own(node) else _CLUSTER_STORE
+    return _LOCAL_STORE if _is_local(node) else _CLUSTER_STORE
 
 
 def _node() -> dict[str, Any]:

@@ -150,7 +150,7 @@ def make_fill(
     return Fill(layout, {r: chosen(inputs[r], False) for r in ranks}, chosen(inputs[0], True))
 
 
-def all_made(inputs: Sequence[Inputs], ranks: Sequence[int]) -> list[Inputs]:
+def with_arrays(inputs: Sequence[Inputs], ranks: Sequence[int]) -> list[Inputs]:
     """The inputs with all arrays of some ranks made."""
     chosen = set(ranks)
     return [

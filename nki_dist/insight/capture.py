@@ -84,7 +84,7 @@ class Capture(Watch):
         what = number, log.at(number), place.slot, place.program
         self.found[number] = Found(*what, *log.operands(number), log.chosen_by(number))
         self._kits[number] = place.kit
-        for other in log.meeting(number):  # what the rank's other core has written since
+        for other in log.rendezvous(number):  # what the rank's other core has written since
             found = self.found.get(other)
             if found is not None and found.slot.rank == place.slot.rank:
                 found.look(self._kits[other])

@@ -18,7 +18,7 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Storage
 from nki_dist.timing.timeline import Timeline
 
-LEAST = 3  # rounds of what is folded
+LEAST = 3  # rounds of what is told as a run length
 
 
 class Columns:
@@ -71,7 +71,7 @@ class Columns:
             "params": list(self._params),
             "tensors": self._told,
             "accesses": list(self._accesses),
-            "folds": [folds(same[cores == core]) for core in range(len(launched.slots))],
+            "folds": [run_lengths(same[cores == core]) for core in range(len(launched.slots))],
             "met": [[self.steps[a], self.steps[b], n] for a, b, n in self._messages()],
             "births": self._births(),
         }
@@ -100,9 +100,9 @@ class Columns:
         if key in self._tensors:
             return self._tensors[key]
         rows = s.shape[0] if s.region.on_chip else s.nbytes // s.dtype.itemsize // s.shape[-1]
-        own = slot.core if s.role == "local" else -1
+        core = slot.core if s.role == "local" else -1
         at = s.address if s.region.on_chip else None
-        told = [s.title, s.region.value, list(s.shape), str(s.dtype), own, rows, s.dtype.itemsize]
+        told = [s.title, s.region.value, list(s.shape), str(s.dtype), core, rows, s.dtype.itemsize]
         self._told.append([*told, list(at) if at else None, s.partition_bytes])
         self._storages.append(s)
         return self._tensors.setdefault(key, len(self._tensors))
@@ -189,11 +189,11 @@ def _number(numbers: dict[Any, int], one: Any) -> int:
     return numbers.setdefault(one, len(numbers))
 
 
-def folds(lines: np.ndarray) -> list[list[Any]]:
-    """What is carried out again and again.
+def run_lengths(lines: np.ndarray) -> list[list[Any]]:
+    """What is carried out again and again, as run lengths.
 
     Returns:
-        [place of the first round, its length, rounds, what is folded within a round], where places
+        [place of the first round, its length, rounds, the run lengths within a round], where places
         count from the beginning of `lines`.
     """
     found: list[list[Any]] = []
@@ -209,7 +209,7 @@ def folds(lines: np.ndarray) -> list[list[Any]]:
         if rounds < LEAST:
             at += 1
             continue
-        found.append([at, length, rounds, folds(lines[at : at + length])])
+        found.append([at, length, rounds, run_lengths(lines[at : at + length])])
         at += length * rounds
     return found
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.passes.low_precision import key_of as type_key
-from nki_dist.compiler.passes.low_precision import own_float_storages
+from nki_dist.compiler.passes.low_precision import widened_storages
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Hooks, Launched, Place, Watch, replay, title
 from nki_dist.insight.steps import Printed, plural, table
@@ -124,7 +124,7 @@ class Shadows(Watch):
     """
 
     def __init__(self, launched: Launched) -> None:
-        each = [own_float_storages(compiled.programs) for compiled in set(launched.each)]
+        each = [widened_storages(compiled.programs) for compiled in set(launched.each)]
         self.wide = frozenset.intersection(*each)
         self.exact: dict[int, np.ndarray] = {}
         self.unrounded: dict[int, np.ndarray] = {}

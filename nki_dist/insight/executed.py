@@ -124,13 +124,13 @@ class Executions(Printed, list[Executed]):
             raise unanswered(fault, got=number, least=0, most=most)
         log = self._log
         if number not in self._found:
-            chosen, room = set[int](), _KEPT
+            chosen, budget = set[int](), _KEPT
             for n in range(number, len(log.instructions)):
-                if room > 0 and log.instructions[n] is not None and n not in chosen:
-                    chosen.update(log.meeting(n))
-                    room -= sum(a.nbytes for _, a in operands(log.at(n).args))
+                if budget > 0 and log.instructions[n] is not None and n not in chosen:
+                    chosen.update(log.rendezvous(n))
+                    budget -= sum(a.nbytes for _, a in operands(log.at(n).args))
             self._found = Capture(log, chosen).found
-        members = log.meeting(number)
+        members = log.rendezvous(number)
         probe = Probe([self._found[n] for n in members])
         probe.run()
         reads, writes = parameters(log.at(number))

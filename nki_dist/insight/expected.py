@@ -16,10 +16,10 @@ import ml_dtypes
 import numpy as np
 
 from nki_dist.errors import LaunchError
-from nki_dist.insight.asking import check_core, is_line, is_tensor, output_access, unknown
 from nki_dist.insight.capture import Then
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import HUGE
+from nki_dist.insight.query import check_core, is_line, is_tensor, output_access, unknown
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Key, Launched, Place, key_of
 from nki_dist.insight.steps import Expected, index_in

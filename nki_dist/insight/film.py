@@ -104,11 +104,11 @@ class Film(Log):
         parameters: what `executed.parameters` says of instructions, by their id.
     """
 
-    def __init__(self, launched: Launched, room: int) -> None:
+    def __init__(self, launched: Launched, budget: int) -> None:
         self.pictures: dict[int, list[Picture]] = {}
         self.arguments: dict[tuple[int, int], Picture] = {}  # by rank and number
         self.parameters: dict[int, Any] = {}  # by instruction
-        self.taken, self._room = 0, 3 * room  # more than will fit: how well it packs isn't known
+        self.taken, self._budget = 0, 3 * budget  # more than fits: how well it packs isn't known
         self._small = LARGEST
         # By line: how often it was carried out, what it wrote last, and if that is kept anyway.
         self._rounds: dict[Any, tuple[int, list[Picture], bool]] = {}
@@ -143,8 +143,8 @@ class Film(Log):
         self._rounds[line] = count, found, kept
         self.pictures[number] = found
         self.taken += sum(p.values.nbytes for p in found)
-        if self.taken > self._room:
-            self.fit(self._room * 3 // 4)
+        if self.taken > self._budget:
+            self.fit(self._budget * 3 // 4)
 
     def _values(self, place: Place, a: Access) -> np.ndarray:
         if has_vector(a) or is_indirect(a):
@@ -154,17 +154,17 @@ class Film(Log):
         view: np.ndarray = place.kit.raw(a) if a.dtype.is_mx else place.kit.view(a)
         return view
 
-    def fit(self, room: int) -> None:
-        """Keep less of some pictures, until all take no more than `room` bytes."""
+    def fit(self, budget: int) -> None:
+        """Keep less of some pictures, until all take no more than `budget` bytes."""
         every = self.of_writes
         lesser = [p for p in every if not p.main]
         for some, least in ((lesser, 16), ([*every, *self.arguments.values()], 1)):
-            while self.taken > room:
+            while self.taken > budget:
                 largest = max((p.values.size for p in some), default=0)
                 if largest <= least:
                     break
                 for p in some:
-                    if self.taken <= room:
+                    if self.taken <= budget:
                         return
                     if p.values.size > largest // 2:
                         self.taken -= p.shrink(largest // 2)

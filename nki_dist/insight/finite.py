@@ -116,11 +116,11 @@ def first_non_finite(log: Log) -> NonFinite | None:
         argument = argument or scan.argument
         if not scan.doubtful:
             return argument
-        members = {m for n in scan.doubtful for m in log.meeting(n)}
+        members = {m for n in scan.doubtful for m in log.rendezvous(n)}
         found = Capture(log, members).found
         for number in scan.doubtful:
-            meeting = log.meeting(number)
-            made = _made(log, Probe([found[n] for n in meeting]), number, meeting.index(number))
+            met = log.rendezvous(number)
+            made = _made(log, Probe([found[n] for n in met]), number, met.index(number))
             if made is not None:
                 return made
         start = scan.doubtful[-1]
@@ -134,7 +134,7 @@ def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
         assert probe.run()
         values = probe.values(n, every)
         odd, made = not_finite(values), np.zeros(values.shape, bool)
-        for value in asked_for(log.at(number), r.dtype):
+        for value in overflowing(log.at(number), r.dtype):
             odd &= ~((values == value) | (np.isnan(values) & np.isnan(value)))
         for test in (not_finite, np.isnan):
             if odd.any() and probe.run(calm=test):
@@ -146,7 +146,7 @@ def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
     return None
 
 
-def asked_for(i: Instruction, dtype: DType) -> list[Any]:
+def overflowing(i: Instruction, dtype: DType) -> list[Any]:
     """Numbers of an instruction that its destination holds as inf or NaN."""
     with np.errstate(all="ignore"):
         numbers = [

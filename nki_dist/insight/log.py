@@ -47,7 +47,7 @@ class Log(Watch):
         self.ended: dict[int, int] = {}
         self.unwritten: dict[int, Storage] = {}
         self.messages: list[tuple[int, int, int]] = []
-        self._met: dict[int, set[int]] = {}  # by number, who is in one meeting
+        self._met: dict[int, set[int]] = {}  # by number, who is in one rendezvous
         self._originals: dict[int, dict[int, Instruction]] = {}
         self._regions: dict[tuple[int, int], Region] = {}  # by core, and access
         self._rows: dict[tuple[int, int], Region] = {}  # the same by instruction
@@ -112,16 +112,16 @@ class Log(Watch):
             self._originals[id(program)] = {i.ordinal: i for i in instructions(program.body)}
         return self._originals[id(program)][self.at(number).ordinal]
 
-    def meeting(self, number: int) -> list[int]:
+    def rendezvous(self, number: int) -> list[int]:
         """All instructions that exchanged messages with this one, itself included, ascending."""
         return sorted(self._met.get(number, (number,)))
 
     def before(self, number: int) -> int:
         """Up to where writes count for what the instruction read: a rank's cores may write to
-        memory that they share until the last of them has come to a meeting."""
+        memory that they share until the last of them has come to a rendezvous."""
         rank = self.launched.slots[self.cores[number]].rank
         slots, cores = self.launched.slots, self.cores
-        return max(n for n in self.meeting(number) if slots[cores[n]].rank == rank)
+        return max(n for n in self.rendezvous(number) if slots[cores[n]].rank == rank)
 
     def regions(self, number: int, accesses: Sequence[Access]) -> list[Region]:
         """The regions of operands of the instruction that began at a number."""

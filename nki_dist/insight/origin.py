@@ -22,7 +22,7 @@ from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
 from nki_dist.insight.capture import Capture, Found
 from nki_dist.insight.log import Log
-from nki_dist.insight.probe import Odd, Probe, not_finite, not_held
+from nki_dist.insight.probe import Odd, Probe, not_finite, unrepresentable
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
 from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
@@ -65,7 +65,8 @@ class Walk:
         self._trusted = trusted or {}
         self._found: dict[int, Found] = {}
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
-        # By the last number of an instruction or meeting: what is wanted of it, and who reads it.
+        # By the last number of an instruction or rendezvous: what is wanted of it, and who reads
+        # it.
         self._wanted: dict[int, dict[Key, list[np.ndarray]]] = {}
         self._readers: dict[int, list[Step]] = {}
         self._heap: list[int] = []
@@ -116,7 +117,7 @@ class Walk:
         if any(key[0] == "register" for key in bytes_of):
             self._register(number, readers)
             return
-        members = log.meeting(number)
+        members = log.rendezvous(number)
         self._fetch(end, members)
         probe = Probe([self._found[n] for n in members])
         targets = self._targets(probe, members.index(number), bytes_of)
@@ -148,7 +149,7 @@ class Walk:
             step.reads += made
         if self._odd:
             for s, (_, elements, values) in zip(made, results):
-                s.odd += not_held(self._found[number], elements, values)
+                s.odd += unrepresentable(self._found[number], elements, values)
                 s.odd += self._added_to(number, depends)
         for member, r, elements in depends:
             self._resolve(r.key, r.bytes_of(elements), log.before(member), made)
@@ -262,16 +263,16 @@ class Walk:
         log = self._log
         keys = {key for wanted in self._wanted.values() for key in wanted}
         keys.update(key for n in members for key in self._known(n)[0])
-        chosen, room = set(members), BUDGET
+        chosen, budget = set(members), BUDGET
         for at in range(end, -1, -1):
             n = log.begun.get(at, at)
-            if room < 0 or len(chosen) > AHEAD:
+            if budget < 0 or len(chosen) > AHEAD:
                 break
             if log.instructions[n] is None or n in chosen or not self._known(n)[1] & keys:
                 continue
-            for member in log.meeting(n):
+            for member in log.rendezvous(n):
                 keys.update(self._known(member)[0])
-                room -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
+                budget -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
                 chosen.add(member)
         self._found = Capture(log, chosen).found
 

@@ -27,7 +27,7 @@ from nki_dist.timing.report import Profile
 
 MAX_SIZE: Final = 8 << 20
 TIMED: Final = 60_000  # steps of a launch whose page has a timeline
-_AROUND: Final = 8192  # bytes of the file that nobody counts: the template, what was left out
+_OVERHEAD: Final = 8192  # bytes of the file that nobody counts: the template, what was left out
 _CHARTS: Final = 4 << 20  # bytes of a file that has room for the library that draws charts
 _TRIED: Final = 4 << 20  # bytes of pictures that are packed to see how small they become
 _CHAIN, _READS = 60, 6  # steps of a way that are shown, and what each read
@@ -85,7 +85,7 @@ def html(
     }
     compared, told = _compared(wrong)
     more = {"compared": told, "start": _start(wrong, made), "live": live}
-    size = sum(len(part.encode()) for part in parts.values()) + _AROUND
+    size = sum(len(part.encode()) for part in parts.values()) + _OVERHEAD
     least = size + len(film.pictures) * _SMALLEST
     if most < least:
         fault = f"max_size={most}; the page of this launch takes at least {least:,} bytes"
@@ -104,11 +104,11 @@ def _fitted(
     compared: list[Picture],
     more: dict[str, Any],
     parts: dict[str, str],
-    room: int,
+    budget: int,
     most: int,
 ) -> str:
     """The page with as much of the pictures as there is room for, in packed bytes."""
-    film.fit(int(room / _packs(film)))
+    film.fit(int(budget / _packs(film)))
     for attempt in range(6):
         pictures, of = made.pictures()
         arrays = packed_pictures([*pictures, *compared], [*of, *[2**31 - 1] * len(compared)])
@@ -116,10 +116,10 @@ def _fitted(
         packed = pages.packed(pages.bundle(more, arrays))
         whole_page = pages.filled("values.html", {**parts, "pictures": packed})
         size = len(whole_page) - sum(map(len, parts.values()))
-        if size * 3 // 4 <= room:
+        if size * 3 // 4 <= budget:
             break
         # Packed, they take this share of what they are; smaller ones pack a little worse.
-        film.fit(int(film.taken * room / (size * 3 / 4) * (0.98 - 0.02 * attempt)))
+        film.fit(int(film.taken * budget / (size * 3 / 4) * (0.98 - 0.02 * attempt)))
     return whole_page
 
 
@@ -172,12 +172,12 @@ def chain(
             f"<b class=mark>{text.escaped('; '.join(s.odd))}</b>"
             f"<p>{'<br>'.join(map(text.escaped, reads))}</p></div></li>"
         )
-    alike = list(groups.values())[:_CHAIN]
+    equal = list(groups.values())[:_CHAIN]
     rows = [
-        one + f"<li>{text.folded(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
-        for one, *more in alike
+        one + f"<li>{text.details(len(more), f'<ol>{chr(10).join(more)}</ol>')}</li>" * bool(more)
+        for one, *more in equal
     ]
-    note = text.rest(len(steps) - sum(map(len, alike)), " steps")
+    note = text.rest(len(steps) - sum(map(len, equal)), " steps")
     if not complete:
         note += "<p class=note>and further back: record.origin(limit=None) follows all of it</p>"
     return (

@@ -128,9 +128,9 @@ class Probe:
                 if same in seen or not r.places.size:
                     continue
                 seen.add(same)
-                alike = (position, r.shape, r.dtype.name, position >= len(f.reads))
-                groups.setdefault(alike, []).append((n, r, f.bits[id(r)]))
-        return [Input(members, alike[-1]) for alike, members in groups.items()]
+                kind = (position, r.shape, r.dtype.name, position >= len(f.reads))
+                groups.setdefault(kind, []).append((n, r, f.bits[id(r)]))
+        return [Input(members, kind[-1]) for kind, members in groups.items()]
 
     # ---- carrying out ---------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Probe:
                 allowed &= ~one | ~(without & ~with_bit)[:, None]
             axes.append(allowed)
         total = np.zeros(shape, bool)
-        for rows in _alike(axes):
+        for rows in _distinct(axes):
             total[np.ix_(*[np.flatnonzero(allowed[rows]) for allowed in axes])] = True
         if 1 < total.sum() <= ONE_BY_ONE:
             total = _narrowed(total, depends, changes)
@@ -253,7 +253,7 @@ def _narrowed(total: np.ndarray, depends: np.ndarray, changes: Any) -> np.ndarra
     return kept if kept.any() else total
 
 
-def _alike(axes: Sequence[np.ndarray]) -> list[int]:
+def _distinct(axes: Sequence[np.ndarray]) -> list[int]:
     """One result of each group that has the same box."""
     rows = np.concatenate([np.packbits(allowed, axis=1) for allowed in axes], axis=1)
     _, first = np.unique(rows, axis=0, return_index=True)
@@ -275,7 +275,7 @@ def not_finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(~np.isfinite(values))
 
 
-def not_held(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
+def unrepresentable(found: Found, elements: np.ndarray, values: np.ndarray) -> list[str]:
     """What is said of a write whose type couldn't hold the values: it changed some by far more than
     rounding, beside the largest of them. What is small beside others may become 0 (the exponentials
     of a softmax), and what stands for a mask infinite. What the values would be is found by writing

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.forks import cached_property
-from nki_dist.insight.asking import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.columns import Columns
+from nki_dist.insight.divergence import first_divergence
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.expected import Checked, compared, first_off, trusted
 from nki_dist.insight.film import Film
@@ -20,7 +20,7 @@ from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
-from nki_dist.insight.parting import parting
+from nki_dist.insight.query import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
     Difference,
@@ -275,7 +275,7 @@ class Record(Printed):
             got = type(other).__name__
             fault = f"a record is compared with another record, got {got}"
             raise unanswered(fault, "record.diff(nki.record(kernel)(...))")
-        return parting(self.launched, other.launched)
+        return first_divergence(self.launched, other.launched)
 
     def _repr_html_(self) -> str:
         """In a notebook, which keeps what it shows: the page of a small record, without charts."""

@@ -23,7 +23,7 @@ from nki_dist.dtypes.casts import converter
 from nki_dist.insight.regions import Region, follow
 from nki_dist.insight.replay import Place
 from nki_dist.isa.core import Core, CoreState, Wires
-from nki_dist.isa.kit import Around, Array, Kit
+from nki_dist.isa.kit import Array, Kit, Wrap
 from nki_dist.ops.alignment import aligned
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
@@ -65,7 +65,7 @@ class WideKit(Kit):
 
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
-    ) -> tuple[Array, list[Array], Around]:
+    ) -> tuple[Array, list[Array], Wrap]:
         return super().elementwise(dst, srcs, _wide(compute))
 
 

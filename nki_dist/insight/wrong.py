@@ -185,7 +185,7 @@ def _told_apart(log: Log, bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str
 
 def _rounds(log: Log, steps: set[int]) -> str:
     """Which rounds of their line some steps are, on each core."""
-    alike = defaultdict[str, list[str]](list)
+    groups = defaultdict[str, list[str]](list)
     for core in sorted({log.cores[step] for step in steps}):
         mine = sorted(step for step in steps if log.cores[step] == core)
         kind = log.at(mine[0]).location, log.at(mine[0]).opcode
@@ -195,20 +195,20 @@ def _rounds(log: Log, steps: set[int]) -> str:
             if i is not None and log.cores[n] == core and (i.location, i.opcode) == kind
         ]
         rounds = np.searchsorted(same, [n for n in mine if n in same]) + 1
-        alike[f"{in_words(rounds, None, 'round')} of {len(same)}"].append(
+        groups[f"{in_words(rounds, None, 'round')} of {len(same)}"].append(
             log.launched.slots[core].title
         )
-    if len(alike) == 1:
-        return next(iter(alike))
-    return " and ".join(f"{rounds} on {' and '.join(on)}" for rounds, on in alike.items())
+    if len(groups) == 1:
+        return next(iter(groups))
+    return " and ".join(f"{rounds} on {' and '.join(on)}" for rounds, on in groups.items())
 
 
 def _in_words(lines: dict[str, Any], bad: int, good: int) -> Iterator[str]:
     """What `_told_apart` found, lines that are alike together, those that tell most first."""
-    alike = defaultdict[Any, list[str]](list)
+    groups = defaultdict[Any, list[str]](list)
     for line, found in lines.items():
-        alike[found].append(text.short(line))
-    for (n, same, rounds), names in sorted(alike.items(), key=lambda item: item[0][:2]):
+        groups[found].append(text.short(line))
+    for (n, same, rounds), names in sorted(groups.items(), key=lambda item: item[0][:2]):
         which = ", ".join(names[:_LINES]) + ", ..." * (len(names) > _LINES)
         if rounds:
             off, right = rounds

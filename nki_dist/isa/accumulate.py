@@ -141,7 +141,7 @@ def summed(
     negate = i.args.get("reduce_res_negate", False)
     return [
         *load,
-        *work.around(*work.ops, *copied, *total),
+        *work.wrap(*work.ops, *copied, *total),
         *read_out(kit, i.engine, data, i["reduce_res"], negate),
     ]
 

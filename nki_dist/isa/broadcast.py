@@ -17,7 +17,7 @@ from nki_dist.dtypes import DType, float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import check_unpacked, rule, scalar_or_column
-from nki_dist.isa.kit import Around, Array, Kit
+from nki_dist.isa.kit import Array, Kit, Wrap
 from nki_dist.isa.spec import may_reject, require_generation
 from nki_dist.ops.operation import Operation, is_array, op, share_memory
 from nki_dist.program import Access, Instruction
@@ -159,7 +159,7 @@ class Staged(NamedTuple):
     x: Array
     out: Array
     ops: list[Operation]
-    around: Around
+    wrap: Wrap
     later: Any
 
 
@@ -175,7 +175,7 @@ def staged(kit: Kit, dst: Access, data: Access, *stages: Stage, later: Any = Non
     tiles = [dst, data, *(v for v in operands if isinstance(v, Access))]
     if bitwise:  # the widths are equal, and nothing converts
         tiles = [as_dtype(a, dtype) for a in tiles]
-    out, arrays, around = kit.elementwise(tiles[0], tiles[1:], dtype)
+    out, arrays, wrap = kit.elementwise(tiles[0], tiles[1:], dtype)
     x, rest = arrays[0], iter(arrays[1:])
     given: list[Any] = []
     for value in operands:
@@ -190,4 +190,4 @@ def staged(kit: Kit, dst: Access, data: Access, *stages: Stage, later: Any = Non
         into = kit.scratch(out.shape, out.dtype) if meets else out
         ops.append(apply(stage.alu, x, given[n], into, stage.reverse))
         x = into
-    return Staged(x, out, ops, around, given[-1])
+    return Staged(x, out, ops, wrap, given[-1])

@@ -50,9 +50,9 @@ def check_repeats(args: Mapping[str, Any]) -> None:
         NkiValidationError: an operand has more.
     """
     accesses = list(operands(args))
-    room = max([a.storage.nbytes for _, a in accesses], default=0)
+    capacity = max([a.storage.nbytes for _, a in accesses], default=0)
     for name, a in accesses:
-        check_size(name, a, room, "the largest tensor of the instruction")
+        check_size(name, a, capacity, "the largest tensor of the instruction")
         if a.region.on_chip and a.free_size > LONGEST_ROW:
             raise NkiValidationError(
                 f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up "
@@ -62,8 +62,8 @@ def check_repeats(args: Mapping[str, Any]) -> None:
             )
 
 
-def check_size(name: str, a: Access, room: int, of: str) -> None:
-    """An access has at most as many elements as `room`, or MOST_REPEATED.
+def check_size(name: str, a: Access, capacity: int, of: str) -> None:
+    """An access has at most as many elements as `capacity`, or MOST_REPEATED.
 
     Args:
         of: what has so many bytes.
@@ -71,13 +71,13 @@ def check_size(name: str, a: Access, room: int, of: str) -> None:
     Raises:
         NkiValidationError: it has more.
     """
-    if a.size > max(room, MOST_REPEATED):
+    if a.size > max(capacity, MOST_REPEATED):
         raise NkiValidationError(
             f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up to "
-            f"{a.size}; allowed: {max(room, MOST_REPEATED)} (as many as {of} has bytes, or "
+            f"{a.size}; allowed: {max(capacity, MOST_REPEATED)} (as many as {of} has bytes, or "
             f"{MOST_REPEATED})",
             code="pattern-size",
-            numbers={"got": a.size, "most": max(room, MOST_REPEATED)},
+            numbers={"got": a.size, "most": max(capacity, MOST_REPEATED)},
         )
 
 

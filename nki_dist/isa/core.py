@@ -63,7 +63,7 @@ Ordering: TypeAlias = "tuple[bool, tuple[str, int] | None]"
 class Epochs:
     """How often a core has met the other one of its rank; between two, nothing orders what they do.
 
-    Each meeting orders accesses to all shared tensors, or to one, given by (role, index).
+    Each rendezvous orders accesses to all shared tensors, or to one, given by (role, index).
     """
 
     __slots__ = ("_by_tensor", "everywhere")

@@ -150,8 +150,8 @@ class Exchange:
         busy_ns: time its own engine works, whatever the others do.
         latency_ns: from its start to a message's arrival.
         meets: cores that wait for each other, the own one included, instead of messages: all are
-            over `latency_ns` after the last has started. Meetings of one channel and the same cores
-            are matched in order.
+            over `latency_ns` after the last has started. Rendezvous of one channel and the same
+            cores are matched in order.
     """
 
     channel: str

@@ -57,20 +57,20 @@ def _nc_n_gather_meaning(i: Instruction, kit: Kit) -> list[Operation]:
 
 @function(reads="bits flat", writes="flat gathered", raises=True, name="gather elements")
 def _gather_elements(
-    bits: np.ndarray, room: int, label: str, flat: np.ndarray, gathered: np.ndarray
+    bits: np.ndarray, most: int, label: str, flat: np.ndarray, gathered: np.ndarray
 ) -> None:
-    """Of each partition's `room` elements those that its indices `flat` choose."""
-    if flat.max() >= room:
-        p, n = (int(k) for k in np.argwhere(flat >= room)[0])
+    """Of each partition's `most` elements those that its indices `flat` choose."""
+    if flat.max() >= most:
+        p, n = (int(k) for k in np.argwhere(flat >= most)[0])
         raise OutOfBoundsError(
-            f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {room}), the "
+            f"index {int(flat[p, n])} (partition {p}, position {n}) is outside [0, {most}), the "
             f"elements per partition of data, {label}",
             code="data-index-range",
             hint="repair the indices",
-            numbers={"got": flat[p, n], "least": 0, "most": room - 1},
-            picture=outside(label, (len(bits), room), 1, [(k, k + 1) for k in flat[flat >= room]]),
+            numbers={"got": flat[p, n], "least": 0, "most": most - 1},
+            picture=outside(label, (len(bits), most), 1, [(k, k + 1) for k in flat[flat >= most]]),
         )
-    np.add(flat, room * np.arange(len(bits))[:, None], flat)
+    np.add(flat, most * np.arange(len(bits))[:, None], flat)
     np.take(bits.reshape(-1), flat, None, gathered, "clip")
 
 
@@ -138,18 +138,18 @@ def _check(i: Instruction, arch: Arch) -> None:
             },
         )
     same_dtype("dst src_buffer", "a gather doesn't convert")(i, arch)
-    width, count, room = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
+    width, count, most = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:
         raise NkiValidationError(
             f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}",
             code="argument-range",
             numbers={"got": width, "allowed": _WIDTHS},
         )
-    if not 1 <= count <= room:
+    if not 1 <= count <= most:
         raise NkiValidationError(
-            f"num_valid_indices={count}; allowed: 1 to {room}, the indices of {core} partitions",
+            f"num_valid_indices={count}; allowed: 1 to {most}, the indices of {core} partitions",
             code="argument-range",
-            numbers={"got": count, "least": 1, "most": room},
+            numbers={"got": count, "least": 1, "most": most},
         )
     if count > arch.local_gather_indices_max:
         raise NkiValidationError(
@@ -186,14 +186,14 @@ def _gather_in_groups(
     """For each `share` partitions, what their indices choose; `missing` outside a partition."""
     partitions = len(bits)
     data, positions = bits.reshape(partitions, -1), indices.reshape(partitions, -1)
-    room, neighbours = data.shape[1], np.arange(width)
+    most, neighbours = data.shape[1], np.arange(width)
     for start in range(0, partitions, share):
         core = slice(start, start + share)
         first = positions[core].T.reshape(-1)[:count].astype(np.intp)
         at = (first[:, None] + neighbours).reshape(-1)
         np.take(data[core], at, 1, gathered[core], "clip")
-        if at.max() >= room:
-            gathered[core][:, at >= room] = missing
+        if at.max() >= most:
+            gathered[core][:, at >= most] = missing
 
 
 @local_gather.cost

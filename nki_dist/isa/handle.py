@@ -48,7 +48,7 @@ class NkiInstruction:
         Raises:
             NkiValidationError: a producer is no instruction, comes later, or sits inside a dynamic
                 loop that this instruction is outside of; there is no such kind.
-            CompileError: a kind in a kernel that is held to NKI 0.6.
+            CompileError: a kind in a kernel that is checked against NKI 0.6.
         """
         released("depends_on without kind" if kind is None else "depends_on(kind=)")
         if kind is not None and not isinstance(kind, dependency):

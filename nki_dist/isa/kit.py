@@ -26,7 +26,7 @@ from nki_dist.ops.function import Function, conversion
 from nki_dist.ops.operation import Operation, op, part_of
 from nki_dist.program import Access, MemoryRegion, Storage
 
-Around: TypeAlias = "Callable[..., list[Operation]]"
+Wrap: TypeAlias = "Callable[..., list[Operation]]"
 Array: TypeAlias = Any  # np.ndarray, or where a kit has no memory Place
 
 
@@ -87,7 +87,7 @@ class Kit:
         self.slot, self.state, self.wires = core
         self.arch = arch
         self._workspace = workspace or Workspace()
-        self._own: dict[tuple[int, int], np.ndarray] = {}
+        self._per_instruction: dict[tuple[int, int], np.ndarray] = {}
         self._scratch = self._workspace.arrays
         self._slot = 0
         # One entry for two bytes of a PSUM storage: which elements the next matmul adds to.
@@ -97,8 +97,8 @@ class Kit:
         # While an instruction is linked that several cores of the process have: what it keeps for
         # the others, and what it keeps for those of this core that have equal arguments. None where
         # nobody else will ask.
-        self.known: dict[Any, Any] | None = None
-        self.made: dict[Any, Any] | None = None
+        self.cache: dict[Any, Any] | None = None
+        self.core_cache: dict[Any, Any] | None = None
 
     def begin(self, waits: bool = False) -> None:
         """Start linking another instruction: its scratch may overlay the previous one's.
@@ -108,7 +108,7 @@ class Kit:
         """
         self._slot = 0
         self.named = False
-        self._scratch = self._own if waits else self._workspace.arrays
+        self._scratch = self._per_instruction if waits else self._workspace.arrays
 
     @property
     def casts(self) -> Scratch:
@@ -274,7 +274,7 @@ class Kit:
 
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
-    ) -> tuple[Array, list[Array], Around]:
+    ) -> tuple[Array, list[Array], Wrap]:
         """Operands of an element-wise instruction, in `compute`, broadcastable to each other.
 
         Sources with one element per partition broadcast along the free dimensions.
@@ -302,11 +302,11 @@ class Kit:
             inputs.append(array)
             before += steps
         out, after = self.store(out_access, compute, used)
-        return out, inputs, _around(before, after)
+        return out, inputs, _wrap(before, after)
 
     def _through_copies(
         self, dst: Access, srcs: Sequence[Access], compute: DType
-    ) -> tuple[Array, list[Array], Around]:
+    ) -> tuple[Array, list[Array], Wrap]:
         shape = (dst.shape[0], dst.free_size)
         inputs: list[Array] = []
         before: list[Operation] = []
@@ -319,7 +319,7 @@ class Kit:
         convert = self.convert(compute, dst.dtype)
         last = last_writes(dst) or ()
         after = [op(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
-        return out, inputs, _around(before, after)
+        return out, inputs, _wrap(before, after)
 
 
 def per_partition(a: Access, rank: int) -> Access:
@@ -351,8 +351,8 @@ def overlaps(a: Access, b: Access) -> bool:
     return low_a < high_b and low_b < high_a
 
 
-def _around(before: Sequence[Operation], after: Sequence[Operation]) -> Around:
-    def around(*ops: Operation) -> list[Operation]:
+def _wrap(before: Sequence[Operation], after: Sequence[Operation]) -> Wrap:
+    def wrap(*ops: Operation) -> list[Operation]:
         return [*before, *ops, *after]
 
-    return around
+    return wrap

@@ -31,5 +31,5 @@ def language_math(dst=write(), op=Op(MATH), data=read()):
 
 @language_math.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
-    return around(op(MATH[i["op"]].f32, x, out))
+    out, (x,), wrap = kit.elementwise(i["dst"], [i["data"]], float32)
+    return wrap(op(MATH[i["op"]].f32, x, out))

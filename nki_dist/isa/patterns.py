@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from nki_dist.isa.known import Pattern, Spec, held, immutable, starts
+from nki_dist.isa.pattern import Pattern, Spec, immutable, ints_in, starts
 from nki_dist.isa.sites import Site, repeated, site_of
 from nki_dist.program import Access, Instruction, sbuf
 
@@ -56,7 +56,7 @@ class Patterns:
         Args:
             where: number of the line that makes it, in one trace.
             a: the arguments by parameter.
-            beta1: whether the kernel is held to Beta 1's rules.
+            beta1: whether the kernel is checked against Beta 1's rules.
         """
         sites = self._sites.setdefault(where, [])
         for n, site in enumerate(sites):
@@ -125,7 +125,7 @@ class Patterns:
                 parts += _number_key(value)
             elif kind in _BY_VALUE:
                 parts += (kind, value)
-            elif (content := held(value)) is not None:
+            elif (content := ints_in(value)) is not None:
                 parts.append(content)
                 fixed = fixed and kind is tuple and all(type(n) is int for n in value)
             else:
@@ -158,7 +158,7 @@ class Patterns:
             for name in of.attributes
             if name in i.args and i.args[name] is not given[name]
         }
-        plain = all(immutable(v) or held(v) is not None for v in accepted.values())
+        plain = all(immutable(v) or ints_in(v) is not None for v in accepted.values())
         if len(self._known) >= MOST or not plain:
             return
         i.kind = self._known[key] = Pattern(

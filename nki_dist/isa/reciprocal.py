@@ -32,5 +32,5 @@ def reciprocal(dst=write(), data=read(), name=None):
 
 @reciprocal.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    out, (x,), around = kit.elementwise(i["dst"], [i["data"]], float32)
-    return around(b.apply(ALU["reciprocal"], x, None, out))
+    out, (x,), wrap = kit.elementwise(i["dst"], [i["data"]], float32)
+    return wrap(b.apply(ALU["reciprocal"], x, None, out))

@@ -296,7 +296,7 @@ def scalar_load(src):
 
     Raises:
         NkiValidationError: another shape, memory or dtype.
-        CompileError: the kernel is held to NKI 0.6.
+        CompileError: the kernel is checked against NKI 0.6.
     """
     released("nisa.scalar_load")
     register = current_tracer().register()
@@ -345,7 +345,7 @@ def scalar_store(dst, value):
 
     Raises:
         NkiValidationError: another shape, memory or dtype; `value` is a number or a register.
-        CompileError: the kernel is held to NKI 0.6.
+        CompileError: the kernel is checked against NKI 0.6.
     """
     released("nisa.scalar_store")
     return store(dst, value, value.dtype.bits if isinstance(value, NkiScalar) else 0)

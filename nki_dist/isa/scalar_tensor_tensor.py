@@ -56,7 +56,7 @@ def scalar_tensor_tensor(
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     stages = [b.Stage(ALU[i["op" + n]], i["operand" + n], i["reverse" + n]) for n in "01"]
     work = b.staged(kit, i["dst"], i["data"], *stages)
-    return work.around(*work.ops)
+    return work.wrap(*work.ops)
 
 
 @scalar_tensor_tensor.cost

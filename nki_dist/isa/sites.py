@@ -7,7 +7,7 @@ from operator import is_, itemgetter
 from typing import Any, NamedTuple
 
 from nki_dist.dtypes import DType
-from nki_dist.isa.known import Pattern, Spec, immutable
+from nki_dist.isa.pattern import Pattern, Spec, immutable
 from nki_dist.program import Access, MemoryRegion, Storage, sbuf
 
 

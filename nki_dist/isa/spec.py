@@ -37,8 +37,8 @@ from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.kit import Kit  # noqa: F401 -- this, too
-from nki_dist.isa.known import parameters
 from nki_dist.isa.operands import Counts, Tensor, roles_of
+from nki_dist.isa.pattern import parameters
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tensor_engine import ArrayTile, Factors
@@ -168,7 +168,7 @@ class Spec:
         # none if it runs whole or not at all.
         self.lower: Callable[[Instruction, Any], list[Operation]]
         self.link_exchange: Callable[[Instruction, Any], Callable[[], Any]]
-        self.price: Callable[[Instruction, Arch], Cost]
+        self.cost_of: Callable[[Instruction, Arch], Cost]
         self.blocks: Callable[[Instruction], list[Block]] = lambda i: []
         self.factors_of: Callable[[Instruction, Arch], Factors | None] | None = None
         self._check_declaration()
@@ -199,7 +199,7 @@ class Spec:
         return function
 
     def cost(self, function: Callable[[Instruction, Arch], Cost]) -> Any:
-        self.price = function
+        self.cost_of = function
         return function
 
     def rows(self, function: Callable[[Instruction], list[Block]]) -> Any:
@@ -354,7 +354,7 @@ def instruction(
     def declare(function: Callable[..., dict[str, Any]]) -> Spec:
         spec = Spec(function, engines=tuple(engines.split()), **declared)
         if cost is not None:
-            spec.price = cost
+            spec.cost_of = cost
         return spec
 
     return declare

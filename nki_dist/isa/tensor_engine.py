@@ -55,7 +55,7 @@ class Factors(NamedTuple):
     rows: int
 
     @property
-    def known(self) -> bool:
+    def is_static(self) -> bool:
         """Every address is known when a program is linked, and dst doesn't round sums."""
         fixed = self.dst.dynamic is self.left.dynamic is self.right.dynamic is None
         return fixed and self.dst.dtype is float32

@@ -136,7 +136,7 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         if i["op" + n] is not None
     ]
     work = b.staged(kit, i["dst"], i["data"], *stages)
-    return work.around(*work.ops)
+    return work.wrap(*work.ops)
 
 
 @tensor_scalar.cost

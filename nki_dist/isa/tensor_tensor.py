@@ -84,8 +84,8 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     exact = alu.integer is not None and _integer(i) and i.engine == "gpsimd"
     if alu.is_bitvec or exact:
         return _on_integers(i, kit)
-    out, (x, y), around = kit.elementwise(i["dst"], [i["data1"], i["data2"]], float32)
-    return around(b.apply(alu, x, y, out))
+    out, (x, y), wrap = kit.elementwise(i["dst"], [i["data1"], i["data2"]], float32)
+    return wrap(b.apply(alu, x, y, out))
 
 
 def _on_integers(i: Instruction, kit: Kit) -> list[Operation]:
@@ -93,11 +93,11 @@ def _on_integers(i: Instruction, kit: Kit) -> list[Operation]:
     alu, dtype = ALU[i["op"]], i["data1"].dtype
     assert alu.integer is not None
     tiles = [i[n] for n in ("dst", "data1", "data2")]
-    alike = i["data2"].dtype is dtype
-    if alike or alu.is_bitvec or alu.name in _WRAPPING:
+    equal = i["data2"].dtype is dtype
+    if equal or alu.is_bitvec or alu.name in _WRAPPING:
         dst, *srcs = [b.as_dtype(a, dtype) for a in tiles]
-        out, (x, y), around = kit.elementwise(dst, srcs, dtype)
-        return around(op(alu.integer, x, y, out))
+        out, (x, y), wrap = kit.elementwise(dst, srcs, dtype)
+        return wrap(op(alu.integer, x, y, out))
     # One signed, one unsigned: their values meet in 64 bits.
     rows = (tiles[0].shape[0], tiles[0].free_size)
     x, y, out = (kit.scratch(rows, np.int64) for _ in range(3))

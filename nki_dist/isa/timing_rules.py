@@ -14,7 +14,7 @@ from nki_dist.isa.spec import Cost
 from nki_dist.isa.tensor_engine import ArrayTile, tile_holding
 from nki_dist.program import Access, Instruction
 
-Pricing: TypeAlias = "Callable[[Instruction, Arch], Cost]"
+CostRule: TypeAlias = "Callable[[Instruction, Arch], Cost]"
 
 
 def reads_sums(i: Instruction) -> bool:
@@ -28,7 +28,7 @@ def per_element(
     flops: int = 0,
     known: bool = True,
     sums: Callable[[Instruction], bool] | None = None,
-) -> Pricing:
+) -> CostRule:
     """Vector and Scalar: cycles for each element that a partition of an operand has.
 
     Args:
@@ -37,27 +37,27 @@ def per_element(
         sums: in which instructions accumulator registers are read out afterwards.
     """
 
-    def price(i: Instruction, arch: Arch) -> Cost:
+    def cost(i: Instruction, arch: Arch) -> Cost:
         each = getattr(arch, share) if isinstance(share, str) else share
         cycles = issue_cycles(each * i[name].free_size, arch)
         if sums is not None and sums(i):
             cycles += arch.accumulator_read_cycles
         return Cost(cycles=cycles, flops=flops * i[name].size, known=known)
 
-    return price
+    return cost
 
 
-def on_gpsimd(name: str, share: float = 1, flops: int = 0, known: bool = True) -> Pricing:
+def on_gpsimd(name: str, share: float = 1, flops: int = 0, known: bool = True) -> CostRule:
     """GpSimd: the same, after its start."""
 
-    def price(i: Instruction, arch: Arch) -> Cost:
+    def cost(i: Instruction, arch: Arch) -> Cost:
         cycles = arch.gpsimd_start + share * i[name].free_size
         return Cost(cycles=cycles, flops=flops * i[name].size, known=known)
 
-    return price
+    return cost
 
 
-def fixed(figure: str) -> Pricing:
+def fixed(figure: str) -> CostRule:
     """So many cycles, whatever the operands: a figure of the architecture, by its name."""
     return lambda i, arch: Cost(cycles=getattr(arch, figure), known=False)
 

@@ -42,7 +42,7 @@ tracing: Final = _tracer.get  # true while a kernel is being traced in this cont
 
 
 @contextmanager
-def held_to_beta1() -> Iterator[None]:
+def rules_of_beta1() -> Iterator[None]:
     """Rules of later releases don't hold for what is traced inside: a kernel of Beta 1, or one that
     a kernel of today calls."""
     tracer = current_tracer()
@@ -70,7 +70,8 @@ def may_reject(message: str, *, code: str, hint: str | None = None) -> None:
 
 
 def release_in_force(tracer: Any) -> Release:
-    """What the kernel is held to that is being traced; Beta 1's aren't held to what 0.7 changed."""
+    """What the kernel is checked against that is being traced; Beta 1's aren't checked against what
+    0.7 changed."""
     return RELEASES["0.6"] if tracer.beta1 else tracer.release
 
 

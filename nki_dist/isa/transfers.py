@@ -185,10 +185,10 @@ def _reach(a: Access, block: Block) -> tuple[np.ndarray, np.ndarray]:
 def _addressed(a: Access, index: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     assert a.dynamic is not None
     moved = index * a.dynamic.stride
-    return np.asarray((low >= -moved) & (high < _room(a) - moved))
+    return np.asarray((low >= -moved) & (high < _capacity(a) - moved))
 
 
-def _room(a: Access) -> int:
+def _capacity(a: Access) -> int:
     """Elements of the storage, on chip of a partition."""
     return a.storage.partition_bytes // a.dtype.itemsize
 
@@ -283,6 +283,6 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
         where = "a partition of " if a.region.on_chip else ""
         return (
             f"would be elements [{low + moved}, {high + moved + 1}) of {where}{name}, which has "
-            f"{_room(a)}"
+            f"{_capacity(a)}"
         )
     return ""

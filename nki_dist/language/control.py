@@ -46,7 +46,7 @@ def dynamic_range(start, stop=None, step=1) -> Iterator[Any]:
     """A loop that stays a loop; bounds may be registers, the step is a positive int.
 
     Yields the induction register once: the body is recorded once and repeated at run time. NKI 0.7
-    has removed it: a ReleaseWarning, and an error in kernels that are held to 0.7.
+    has removed it: a ReleaseWarning, and an error in kernels that are checked against 0.7.
     """
     released("nl.dynamic_range")
     if stop is None:
@@ -60,7 +60,7 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
     Args:
         lower, upper: ints, registers or 32-bit NkiScalars.
         body_fun: a function of the current value: an NkiScalar unless a bound is a register, and in
-            kernels that are held to NKI 0.6 always a register.
+            kernels that are checked against NKI 0.6 always a register.
         step: a positive int.
 
     Raises:

@@ -32,7 +32,7 @@ def tiles(source, *, tile_shape=None):
 
     Raises:
         NkiValidationError: the shapes don't fit, or the pages leave open what is asked for.
-        CompileError: the kernel is held to NKI 0.6.
+        CompileError: the kernel is checked against NKI 0.6.
     """
     released("nl.tiles")
     return _tiles(source, tile_shape, "nl.tiles")
@@ -68,7 +68,7 @@ def alloc_tiles(*, tile_shape, element_shape, buffer, dtype, address=None, name=
         GridTypeError: a shape isn't a tuple of ints, or `buffer` no memory; it is a TypeError, too.
         GridValueError: a size below 1, or ranks that don't fit; it is a ValueError, too.
         NkiError: as of `nl.ndarray`.
-        CompileError: the kernel is held to NKI 0.6.
+        CompileError: the kernel is checked against NKI 0.6.
     """
     released("nl.alloc_tiles")
     return _allocated(tile_shape, element_shape, buffer, dtype, address, name, "nl.alloc_tiles")
@@ -102,7 +102,7 @@ def empty_like(x, dtype=None, buffer=None, name="", *, transpose_axes=None, addr
     Raises:
         NkiValidationError: another order, a partition dimension over 128, another memory, or the
             order of a grid.
-        CompileError: an argument of 0.7 in a kernel that is held to NKI 0.6.
+        CompileError: an argument of 0.7 in a kernel that is checked against NKI 0.6.
     """
     if transpose_axes is not None:
         released("nl.empty_like(transpose_axes=)")

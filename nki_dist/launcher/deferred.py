@@ -103,8 +103,8 @@ def bind_ranks(
     args, kwargs = same_values((args, kwargs), (mine.args, mine.kwargs), PerRank)
     for rank in range(1, ranks):
 
-        def of(value: Any, own: Any, rank: int = rank) -> Any:
-            return own if id(own) in later else of_rank(value, rank, ranks)
+        def of(value: Any, bound: Any, rank: int = rank) -> Any:
+            return bound if id(bound) in later else of_rank(value, rank, ranks)
 
         positional = tuple(map(of, args, first[0]))
         named = {k: of(v, first[1][k]) for k, v in kwargs.items()}
@@ -127,15 +127,15 @@ def _later(
     """
     if mine.framework is not None:
         return {}
-    leaves = [id(leaf) for _, own in given for _, leaf in flatten(own, is_array)[0]]
+    leaves = [id(leaf) for _, bound in given for _, leaf in flatten(bound, is_array)[0]]
     indices = {id(original): index for index, original in enumerate(mine.originals)}
     return {
-        id(own): (indices[id(own)], value)
-        for value, own in given
+        id(bound): (indices[id(bound)], value)
+        for value, bound in given
         if isinstance(value, PerRank)
         and callable(value.values)
-        and isinstance(own, np.ndarray)
-        and leaves.count(id(own)) == 1
+        and isinstance(bound, np.ndarray)
+        and leaves.count(id(bound)) == 1
     }
 
 

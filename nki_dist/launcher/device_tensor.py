@@ -14,7 +14,7 @@ import numpy as np
 from nki_dist import dtypes, frameworks
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError, NkiError, TensorSizeError
-from nki_dist.hbm.contents import made
+from nki_dist.hbm.contents import as_array
 from nki_dist.hbm.layout import Given
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import PerRank, is_array, of_rank, take_array
@@ -113,7 +113,7 @@ class DeviceTensor(InHbm):
         self._check_fits(first)
         if self._values is not None:
             self._refuse_freed()
-            self._values = [np.array(made(v), order="C") for v in values]
+            self._values = [np.array(as_array(v), order="C") for v in values]
         else:
             self._at_home().write(self, values)
 

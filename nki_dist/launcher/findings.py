@@ -58,10 +58,10 @@ def report_races(
             check_races(compiled, records, first + rank)
         except RaceError as error:
             found.setdefault(error.message, []).append((first + rank, error))
-    for alike in found.values():
-        race = alike[0][1]
-        if alike[1:]:
-            race.message += f"; so on {named(rank for rank, _ in alike)}"
+    for equal in found.values():
+        race = equal[0][1]
+        if equal[1:]:
+            race.message += f"; so on {named(rank for rank, _ in equal)}"
         if races == "error":
             raise race
         session().warn(as_warning(race, RaceWarning))

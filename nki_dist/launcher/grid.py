@@ -38,11 +38,11 @@ def make_grid(spec: Any, arch: Arch, default_cores: int) -> Grid:
     core_axes: list[int] = []
     cores = 1
     for axis, part in enumerate(parts):
-        own, instances = _axis(part)
-        shape.append(own * instances)
-        if own > 1:
+        programs, instances = _axis(part)
+        shape.append(programs * instances)
+        if programs > 1:
             core_axes.append(axis)
-            cores *= own
+            cores *= programs
     return _limited(Grid(tuple(shape), cores, tuple(core_axes)), arch)
 
 

@@ -164,7 +164,7 @@ class Hosted(Shared):
         return self._host
 
 
-def asked_of_ray(options: object, group: object) -> dict[str, Any]:
+def ray_request(options: object, group: object) -> dict[str, Any]:
     """What a world asks Ray for beside actors, checked, as an argument of the host on Ray.
 
     Args:

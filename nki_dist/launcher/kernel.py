@@ -54,7 +54,7 @@ class Kernel:
     Attributes:
         fn: the Python function.
         platform: platform given to the decorator, or None.
-        checks: what it is held to, or None for what the environment says.
+        checks: what it is checked against, or None for what the environment says.
         benchmark_result: what its last call measured; kernels of `nki.benchmark` have it.
     """
 
@@ -294,7 +294,7 @@ def simulate(kernel: Any, check: Policy | None = None) -> Kernel:
 
     Args:
         kernel: an `nki.jit` kernel or a plain function.
-        check: what it is held to, as of World.
+        check: what it is checked against, as of World.
 
     Raises:
         LaunchError: no such policy.
@@ -314,7 +314,7 @@ def debug(kernel: Any, check: Policy | None = None) -> Kernel:
 
     Args:
         kernel: an `nki.jit` kernel, with its grid if it has one, or a plain function.
-        check: what it is held to, as of World.
+        check: what it is checked against, as of World.
 
     Raises:
         LaunchError: no such policy.

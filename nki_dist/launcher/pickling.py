@@ -2,7 +2,7 @@
 
 `pickle` stores a function as the name under which it is found, but under the name of a decorated
 one it finds the kernel. So a kernel says itself where it is: what is stored is the name, its grid,
-where it runs, what it is held to, and so on. Whoever loads it imports the module.
+where it runs, what it is checked against, and so on. Whoever loads it imports the module.
 
 cloudpickle, and so Ray, stores functions by value where they can't be imported, and kernels with
 them. They are left to do so: local kernels and those of `__main__` travel that way.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nki_dist.insight.replay import Launched
 
 
-def kept(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
+def copied(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
     """Copies of all ranks' arrays; what ranks share stays shared."""
     made: dict[int, np.ndarray] = {}
     for array in (a for arrays in inputs for a in arrays):
@@ -89,7 +89,7 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
     )
     with here:
         bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
-        inputs = kept(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
+        inputs = copied(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
         outputs, result, _ = here.launch_compiled(bound, key, compiled)
         timed = partial(profile_of_reports, here, "", compiled.as_run, result.reports, COMPILED)
         return Record(outputs, launched(here, compiled, inputs), result.reports, timed)
@@ -114,12 +114,12 @@ def drift_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwa
 def of_one_rank(make: Callable[..., Record | Drift]) -> Callable[..., Any]:
     """Of `kernel[grid](...)`, on a world of one rank, what `make` gives of launches on worlds."""
 
-    def made(*launch: Any) -> Record | Drift:
+    def recorded(*launch: Any) -> Record | Drift:
         found = make(*launch)
         (found.outputs,) = found.outputs
         return found
 
-    return made
+    return recorded
 
 
 record_one, drift_one = of_one_rank(record_of), of_one_rank(drift_of)

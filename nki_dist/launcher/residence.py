@@ -16,7 +16,7 @@ import numpy as np
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
-from nki_dist.hbm.contents import made
+from nki_dist.hbm.contents import as_array
 from nki_dist.hbm.layout import Given
 from nki_dist.hbm.regions import KEPT, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
@@ -104,7 +104,7 @@ class Residence:
         untold = any(t is tensor for t, _, _ in self._untold)
         if tensor._error is not None and tensor._restore is not None and not untold:
             values = tensor._restore()
-            tensor._check_fits(made(values[0]))
+            tensor._check_fits(as_array(values[0]))
             self.fresh(tensor, values, host)
             tensor._error = None
         refuse_failed(tensor)
@@ -120,7 +120,7 @@ class Residence:
         Raises:
             OutOfMemoryError: the ranks' HBM is full, or the host has no memory for it.
         """
-        self.check_room(tensor.nbytes, f"tensor {tensor.name}")
+        self.check_capacity(tensor.nbytes, f"tensor {tensor.name}")
         block = self._regions.take(tensor.nbytes)
         number, _ = block.place
         if host is not None and number not in self.held:
@@ -151,7 +151,7 @@ class Residence:
             raise
         self.held.add(number)
 
-    def check_room(self, nbytes: int, what: str) -> None:
+    def check_capacity(self, nbytes: int, what: str) -> None:
         """See that so many bytes more fit into the HBM of a rank.
 
         Raises:
@@ -184,7 +184,7 @@ class Residence:
         need += [s.nbytes for s in compiled.shared if s.role == "shared"]
         need += [t.nbytes for t in copied]
         need += [p.facts.get("peak_hbm", 0) for p in compiled.programs]
-        self.check_room(sum(map(padded, need)), f"a launch of {compiled.kernel}")
+        self.check_capacity(sum(map(padded, need)), f"a launch of {compiled.kernel}")
 
     def _largest(self) -> str:
         found = [f"{t.name} ({t.nbytes:,} bytes)" for t in self.tensors()]
@@ -337,7 +337,7 @@ def restorer(
     copies: dict[int, np.ndarray] = {}
     for v in values:
         if id(v) not in copies:
-            copies[id(v)] = made(v).copy()
+            copies[id(v)] = as_array(v).copy()
     kept: Values = [copies[id(v)] for v in values]
     return lambda: kept
 

@@ -20,7 +20,7 @@ from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
-from nki_dist.hbm.contents import made
+from nki_dist.hbm.contents import as_array
 from nki_dist.hbm.layout import EMPTY, KEPT_LAYOUTS
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, is_array
 from nki_dist.launcher.deferred import settled
@@ -28,7 +28,7 @@ from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.launcher.estimates import has_loops, reports_of
 from nki_dist.launcher.findings import tell
 from nki_dist.launcher.hosted import Hosted
-from nki_dist.launcher.recording import kept
+from nki_dist.launcher.recording import copied
 from nki_dist.launcher.residence import restorer
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.sequence import Sequence as Sequence_
@@ -79,7 +79,7 @@ class Resident(Hosted):
                 )
             return self._put(tuple(value.shape), dtypes.of(value.dtype), name, None, None)
         values = values_by_rank(value, self.ranks, name)
-        first = made(values[0])
+        first = as_array(values[0])
         shape, dtype = first.shape, dtypes.of(first.dtype)
         if self.dry:
             return self._put(shape, dtype, name, None, None)
@@ -89,7 +89,7 @@ class Resident(Hosted):
     def _put(self, shape: Any, dtype: Any, name: str, values: Any, restore: Any) -> DeviceTensor:
         if session().checker is not None and not self.dry:  # nothing runs
             tensor = DeviceTensor(shape, dtype, name, self.residence)
-            tensor._values = [np.array(made(v)) for v in values]
+            tensor._values = [np.array(as_array(v)) for v in values]
             return tensor
         self._row.drain()
         with self._lock:
@@ -155,7 +155,9 @@ class Resident(Hosted):
         at_once = now or arrays_written or here
         bound = settled(bound)
         if not at_once:
-            copies = kept([[a for n, a in enumerate(b.arrays) if n not in tensors] for b in bound])
+            copies = copied(
+                [[a for n, a in enumerate(b.arrays) if n not in tensors] for b in bound]
+            )
             bound = [_with_arrays(b, tensors, of) for b, of in zip(bound, copies)]
         line = None if at_once else users_line()
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)

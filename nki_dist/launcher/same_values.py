@@ -22,17 +22,17 @@ class Same:
     value: Any
 
 
-def same_values(given: Arguments, bound: Arguments, own: type) -> Arguments:
+def same_values(given: Arguments, bound: Arguments, per_rank: type) -> Arguments:
     """Arguments for the ranks after the first, of which nothing is gone through again in vain.
 
     Args:
         given: positional ones and those with names, as the caller has passed them.
         bound: what became of them for the first rank.
-        own: class of arguments that each rank has its own of.
+        per_rank: class of arguments that each rank has its own of.
     """
 
     def chosen(argument: Any, became: Any) -> Any:
-        return argument if isinstance(argument, own) or _has_arrays(became) else Same(became)
+        return argument if isinstance(argument, per_rank) or _has_arrays(became) else Same(became)
 
     positional = tuple(map(chosen, given[0], bound[0]))
     return positional, {name: chosen(a, bound[1][name]) for name, a in given[1].items()}

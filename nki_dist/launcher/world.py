@@ -17,7 +17,7 @@ from nki_dist.launcher.deferred import bind_ranks, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.grid import grid_of_world
-from nki_dist.launcher.hosted import asked_of_ray
+from nki_dist.launcher.hosted import ray_request
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
@@ -71,7 +71,7 @@ class World(Recording, Resident):
             messages and every thousand instructions.
         transport: between processes: "ring" (shared memory of a node), "messages" (Ray actor
             calls), or "auto": rings on one node. NKI_DIST_TRANSPORT or "auto" by default.
-        check: what kernels are held to: an `nki.Checks`, or text such as
+        check: what kernels are checked against: an `nki.Checks`, or text such as
             "unwritten=zero,races=warn", "strict" or "spill", or several in a list; NKI_DIST_CHECK
             or "default" by default.
         memory: bytes of this machine's memory that the tensors of a launch may take, all ranks
@@ -133,7 +133,7 @@ class World(Recording, Resident):
         # Launches share the stacks and the actors, so only one may be under way.
         super().__init__()
         self._options = (cores_per_actor, address)
-        self._request = asked_of_ray(actor_options, placement_group) if host == "ray" else {}
+        self._request = ray_request(actor_options, placement_group) if host == "ray" else {}
         self.timeout = default_timeout() if timeout is None else timeout
         self.retries = check_retries(retries)
         self._threads = default_threads() if threads is None else threads

@@ -33,7 +33,7 @@ class OneBlasThread(Shared):
             lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"
         ]
         self._shared = [lib for lib in libraries if not _per_thread(lib)]
-        self._own = [lib for lib in libraries if _per_thread(lib)]
+        self._per_thread_limits = [lib for lib in libraries if _per_thread(lib)]
         self._uses: list[weakref.ref[Use]] = []
         self._limited = False
         self._before: list[int] = []
@@ -50,12 +50,12 @@ class OneBlasThread(Shared):
 
     def here(self) -> None:
         """Limit this thread for good, where a library has a limit for each thread."""
-        _set(self._own, [1] * len(self._own))
+        _set(self._per_thread_limits, [1] * len(self._per_thread_limits))
 
     def enter(self, use: Use) -> None:
-        if self._own:
-            use.before = [lib.num_threads for lib in self._own]
-            _set(self._own, [1] * len(self._own))
+        if self._per_thread_limits:
+            use.before = [lib.num_threads for lib in self._per_thread_limits]
+            _set(self._per_thread_limits, [1] * len(self._per_thread_limits))
         with self._lock:
             if not self._limited:
                 self._before = [lib.num_threads for lib in self._shared]
@@ -66,7 +66,7 @@ class OneBlasThread(Shared):
     def leave(self, use: Use) -> None:
         if use.before is not None:
             before, use.before = use.before, None
-            _set(self._own, before)
+            _set(self._per_thread_limits, before)
         with self._lock:
             self._uses = [one for one in self._uses if one() not in (None, use)]
             if self._limited and not self._uses:

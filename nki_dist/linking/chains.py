@@ -125,7 +125,7 @@ class Chains:
         if spec.synchronises:
             self.end()
         factors = None if spec.factors_of is None else spec.factors_of(i, self._arch)
-        if factors is not None and factors.known and 0 not in factors.dst.strides:
+        if factors is not None and factors.is_static and 0 not in factors.dst.strides:
             return self._multiplied(i, factors)
         if facts is None or facts.operands is None:
             if self.open:

@@ -11,7 +11,7 @@ class Exchanges:
     """Those of one program, which several cores of a process may run."""
 
     def __init__(self) -> None:
-        self._known: dict[int, dict[Any, Any]] = {}
+        self._caches: dict[int, dict[Any, Any]] = {}
         self._first: dict[Any, int] = {}  # ordinals by arguments
         self._like: dict[int, int] = {}
 
@@ -24,9 +24,9 @@ class Exchanges:
             self._like[i.ordinal] = found
         return found
 
-    def known(self, ordinal: int) -> dict[Any, Any]:
+    def cache(self, ordinal: int) -> dict[Any, Any]:
         """What it keeps for other cores; see isa.kit."""
-        return self._known.setdefault(ordinal, {})
+        return self._caches.setdefault(ordinal, {})
 
 
 def _equal(value: Any) -> Any:

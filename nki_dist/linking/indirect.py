@@ -41,7 +41,7 @@ def lowered(i: Instruction, kit: Kit, masked: Collection[int] = ()) -> list[Oper
             what the next one finds in their elements.
     """
     spec = INSTRUCTIONS[i.opcode]
-    ops = _around(i, kit, masked) if has_indirection(i) else spec.lower(i, kit)
+    ops = _wrapped(i, kit, masked) if has_indirection(i) else spec.lower(i, kit)
     if masked:
         ops += [
             op(fill, kit.accumulating(a), bool(spec.accumulates))
@@ -51,7 +51,7 @@ def lowered(i: Instruction, kit: Kit, masked: Collection[int] = ()) -> list[Oper
     return ops
 
 
-def _around(i: Instruction, kit: Kit, masked: Collection[int]) -> list[Operation]:
+def _wrapped(i: Instruction, kit: Kit, masked: Collection[int]) -> list[Operation]:
     spec = INSTRUCTIONS[i.opcode]
     fixed = i.with_args(dict(i.args))
     looked: list[Operation] = []

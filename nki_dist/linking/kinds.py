@@ -50,7 +50,7 @@ class Run(NamedTuple):
     bases: tuple[Base, ...]
 
 
-class _Known(NamedTuple):
+class _Sources(NamedTuple):
     """Where the bases of a kind come from: for each, which operand, the size of its elements, and
     bytes from its start."""
 
@@ -73,7 +73,7 @@ class Kinds:
         self._kit, self._masked = kit, masked
         self.kinds: list[Kind] = []
         self._numbers: dict[Any, int] = {}
-        self._known: dict[Any, _Known | None] = {}
+        self._cache: dict[Any, _Sources | None] = {}
 
     def of(self, i: Instruction, facts: Facts) -> Run:
         """The run of an instruction whose run-time offsets are known."""
@@ -85,13 +85,13 @@ class Kinds:
         numbers = [a.storage.number for a in operands]
         apart = len(set(numbers)) == len(numbers)
         key: tuple[Any, ...] = id(i.kind), i.accumulation, None if apart else _together(operands)
-        known = self._known.get(key)
+        known = self._cache.get(key)
         if known is None:
-            if key not in self._known:
+            if key not in self._cache:
                 return self._learnt(i, operands, key)
             # Not only on where its operands lie relative to each other.
             key = *key, tuple([a.start_partition for a in operands])
-            known = self._known.get(key)
+            known = self._cache.get(key)
             if known is None:
                 return self._learnt(i, operands, key)
         kind, sources = known
@@ -101,7 +101,7 @@ class Kinds:
         ]
         return _new(Run, (kind, tuple(bases)))
 
-    def made(self, operations: Sequence[Operation], scratch: int) -> Run:
+    def run_of(self, operations: Sequence[Operation], scratch: int) -> Run:
         """The run that these operations are."""
         spaces: dict[Space, int] = {}
         bases: list[Base] = []
@@ -129,14 +129,14 @@ class Kinds:
         kit = self._kit
         kit.begin()
         operations = lowered(i, kit, self._masked)
-        return self.made(operations, kit.used)
+        return self.run_of(operations, kit.used)
 
     def _learnt(self, i: Instruction, operands: Sequence[Access], key: Any) -> Run:
         run = self._lowered(i)
         if self._kit.named or self._masked:
             return run
         if len(key) == 3 and _looks_at_state(self.kinds[run.kind].operations):
-            self._known[key] = None
+            self._cache[key] = None
             key = *key, tuple([a.start_partition for a in operands])
         first: dict[Space, int] = {}
         for n, a in enumerate(operands):
@@ -146,7 +146,7 @@ class Kinds:
             n = first[space]
             size = operands[n].dtype.itemsize
             sources.append((n, size, offset - operands[n].offset * size))
-        self._known[key] = _Known(run.kind, tuple(sources))
+        self._cache[key] = _Sources(run.kind, tuple(sources))
         return run
 
 

@@ -124,7 +124,7 @@ class Planner:
         threads: lanes at most.
 
     Attributes:
-        own: kinds of spaces of which each lane has its own.
+        per_lane: kinds of spaces of which each lane has its own.
         needs: what its instructions touch of all others.
     """
 
@@ -134,8 +134,8 @@ class Planner:
         self._seconds = [seconds_of(kind) for kind in linked.kinds]
         self._ordered = [any(o.function.ordered for o in k.operations) for k in linked.kinds]
         self._uses = list(map(_use, linked.kinds))
-        self.own = ("scratch", *(["accumulators"] if self._begun_anew(linked.body) else []))
-        self.needs = Needs(linked, own=self.own)
+        self.per_lane = ("scratch", *(["accumulators"] if self._begun_anew(linked.body) else []))
+        self.needs = Needs(linked, per_lane=self.per_lane)
         self._spaces: list[set[Space]] = [{space for space, _ in run.bases} for run in linked.runs]
 
     def _first_lane(self, straight: Straight) -> list[int]:
@@ -170,7 +170,7 @@ class Planner:
         needs = dependences(nodes)
         if needs is None:
             return None
-        together = self._groups(straight) if "accumulators" in self.own else {}
+        together = self._groups(straight) if "accumulators" in self.per_lane else {}
         together.update(dict.fromkeys(self._first_lane(straight), FIRST))
         lanes, begins = _assigned(times, needs, self._threads, together)
         seconds = max(begin + time for begin, time in zip(begins, times))
@@ -243,7 +243,7 @@ def _assigned(
         for d in needed:
             after[d].append(k)
     lanes, begins, ends = [-1] * len(times), [0.0] * len(times), [0.0] * len(times)
-    own: list[list[int]] = [[] for _ in range(threads)]  # what can begin, as heaps
+    per_lane: list[list[int]] = [[] for _ in range(threads)]  # what can begin, as heaps
     anyone = [k for k, count in enumerate(missing) if not count]
     bound = {FIRST: 0}  # lanes of those that go together
     idle, now = set(range(threads)), 0.0
@@ -264,13 +264,13 @@ def _assigned(
         return found
 
     def stolen(w: int) -> int | None:
-        others = (k for v in range(threads) if v != w for k in own[v])
+        others = (k for v in range(threads) if v != w for k in per_lane[v])
         free = [k for k in others if lanes[k] < 0 and times[k] > 2 * SIGNAL and k not in together]
         return max(free, key=times.__getitem__, default=None)
 
     while True:
         for w in sorted(idle):
-            found = taken(own[w], w)
+            found = taken(per_lane[w], w)
             if found is None:
                 found = taken(anyone, w)
             if found is None:
@@ -292,7 +292,7 @@ def _assigned(
         for n in after[k]:
             missing[n] -= 1
             if not missing[n]:
-                heapq.heappush(own[bound.get(together.get(n, -1), w)], n)
+                heapq.heappush(per_lane[bound.get(together.get(n, -1), w)], n)
 
 
 def scheduled(lane_of: Sequence[int], needs: Sequence[Sequence[int]], threads: int) -> Schedule:

@@ -118,9 +118,9 @@ class _Linker:
                 operations = products.operations(i)
                 if self._masked and i.ordinal in products.last:
                     operations += self._marks(i)
-                return self._number(self._kinds.made(operations, kit.used))
+                return self._number(self._kinds.run_of(operations, kit.used))
             if i.ordinal in products.unmade:
-                return self._number(self._kinds.made((), 0))
+                return self._number(self._kinds.run_of((), 0))
             return self._number(self._kinds.of(i, facts))
         except (NkiError, MemoryError) as error:
             raise_at(error, i, self._program.where(i.location))
@@ -143,5 +143,5 @@ class _Linker:
     def _born(self, number: int, i: Instruction, straight: Straight) -> None:
         operations = birth(self._program, number, self._kit)
         straight.births.add(len(straight.runs))
-        straight.runs.append(self._number(self._kinds.made(operations, 0)))
+        straight.runs.append(self._number(self._kinds.run_of(operations, 0)))
         straight.instructions.append(i)

@@ -70,15 +70,15 @@ class Needs:
 
     Args:
         linked: the program.
-        own: kinds of spaces of which each lane has its own.
+        per_lane: kinds of spaces of which each lane has its own.
     """
 
     def __init__(
         self,
         linked: Linked,
-        own: Iterable[str] = ("scratch",),
+        per_lane: Iterable[str] = ("scratch",),
     ) -> None:
-        self._linked, self._own = linked, frozenset(own)
+        self._linked, self._per_lane = linked, frozenset(per_lane)
         self._kinds = [self._of_kind(kind) for kind in linked.kinds]
         self._runs: dict[int, list[Touch]] = {}
 
@@ -87,7 +87,7 @@ class Needs:
         for o in kind.operations:
             for touch in touches(o):
                 what, number = touch.space
-                if what not in self._own:
+                if what not in self._per_lane:
                     found[touch] = int(number) if what == "operand" else None
         # Whoever must wait for one that reads must wait for one that writes the same.
         return [

@@ -112,7 +112,7 @@ class Placed:
         scratch: bytes that its steps need.
         exchanges: what instructions that wait keep for the cores.
         sources: of run-time addresses, by ordinal of the instructions that have some.
-        own: kinds of spaces of which each lane has its own.
+        per_lane: kinds of spaces of which each lane has its own.
         panels: places of panels: bytes, and the number among those of this size.
     """
 
@@ -131,7 +131,7 @@ class Placed:
         self.sources: dict[int, tuple[Dynamic, ...]] = {}
         self.arguments: list[Any] = []
         self.steps: list[Step] = []
-        self.own: tuple[str, ...] = ()
+        self.per_lane: tuple[str, ...] = ()
         self._numbers: dict[Any, int] = {}  # of arguments
         self._likes: dict[Any, int] = {}  # of what operands have in common wherever they lie
         self._views: dict[Any, int] = {}  # of arguments, by where they lie and like what
@@ -165,7 +165,7 @@ class Placed:
                     of[what][int(number)] = life
             apart = places(linked.program, of["storage"]), assign(linked.panels, of["panel"])
             if _bytes(*apart) <= _bytes(self.places, panels) + BUDGET // cores:
-                self.own, self.places = planner.own, apart[0]
+                self.per_lane, self.places = planner.per_lane, apart[0]
                 return body, apart[1]
         return linked.body, panels
 

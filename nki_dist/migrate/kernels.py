@@ -18,7 +18,7 @@ from libcst.metadata import PositionProvider
 from nki_dist.migrate.names import Names, dotted
 from nki_dist.migrate.report import Finding, Migrated
 from nki_dist.migrate.statements import Statements
-from nki_dist.migrate.sums import Around, around
+from nki_dist.migrate.sums import Enclosing, enclosing
 from nki_dist.migrate.values import INT, Environment, Number, Other, Tensor, Undecided
 
 
@@ -75,7 +75,7 @@ class _Walk:
     def __init__(self, kernels: Kernels, notes: _Notes, taken: set[str]) -> None:
         self.kernels, self.notes, self.taken = kernels, notes, taken
         self.full = kernels._full
-        self.around: list[Around] = []
+        self.enclosing: list[Enclosing] = []
 
     def fresh(self, stem: str) -> str:
         """A name that the function doesn't have."""
@@ -92,9 +92,9 @@ class _Walk:
             value = _parameter(parameter.arg, tree, self.full)
             env.bind(parameter.arg, value)
             env[parameter.arg] = value  # its dtype is that of the name from here on
-        before, self.around = self.around, []
+        before, self.enclosing = self.enclosing, []
         body = self.block(node.body, env)
-        self.around = before
+        self.enclosing = before
         return body
 
     def block(self, body: Any, env: Environment) -> Any:
@@ -155,12 +155,12 @@ class _Walk:
         return [*ahead, node.with_changes(body=body)]
 
     @contextmanager
-    def _inside(self, node: cst.CSTNode) -> Iterator[Around]:
+    def _inside(self, node: cst.CSTNode) -> Iterator[Enclosing]:
         """Statements in a loop or condition."""
         tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
-        self.around.append(around(tree))
-        yield self.around[-1]
-        self.around.pop()
+        self.enclosing.append(enclosing(tree))
+        yield self.enclosing[-1]
+        self.enclosing.pop()
 
     def _if(self, node: cst.If, env: Environment) -> Any:
         one, two = Environment(env), Environment(env)
@@ -183,7 +183,7 @@ class _Walk:
         names = self.kernels.names
         nisa = names.local("nisa") or "nisa"
         work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memory)
-        work.around = self.around
+        work.enclosing = self.enclosing
         try:
             result = work.statement(tree[0])
         except Undecided as why:

@@ -23,7 +23,7 @@ _OPERATORS: Final = ("add", "multiply", "maximum", "minimum")
 
 
 @dataclass
-class Around:
+class Enclosing:
     """A statement that a statement is in.
 
     Attributes:
@@ -42,19 +42,19 @@ class Around:
     ahead: list[str] = field(default_factory=list)
 
 
-def around(node: ast.stmt) -> Around:
+def enclosing(node: ast.stmt) -> Enclosing:
     """What is known of a loop or condition."""
     bound = frozenset(
         n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
     leaves = any(isinstance(n, (ast.Break, ast.Continue)) for n in ast.walk(node))
     if leaves or not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
-        return Around(bound=bound)
+        return Enclosing(bound=bound)
     call = node.iter
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "range":
-        return Around(bound=bound)
+        return Enclosing(bound=bound)
     if not 1 <= len(call.args) <= 2 or call.keywords:
-        return Around(bound=bound)
+        return Enclosing(bound=bound)
     ends = [ast.unparse(a) for a in call.args]
     start = ends[0] if len(ends) == 2 else "0"
     inner = [n for n in ast.walk(node) if isinstance(n, (ast.For, ast.AugAssign, ast.Assign))]
@@ -64,7 +64,7 @@ def around(node: ast.stmt) -> Around:
         if one is not node
         for n in ast.walk(one.target if not isinstance(one, ast.Assign) else one)
     )
-    return Around("" if again else node.target.id, start, ends[-1], bound, _same(node))
+    return Enclosing("" if again else node.target.id, start, ends[-1], bound, _same(node))
 
 
 def _same(loop: ast.For) -> dict[str, str]:
@@ -87,7 +87,7 @@ def _same(loop: ast.For) -> dict[str, str]:
 class Sums(Instructions):
     """nl.loop_reduce."""
 
-    around: Sequence[Around] = ()
+    enclosing: Sequence[Enclosing] = ()
 
     def loop_reduce(self, node: ast.Call, place: Tensor) -> Valued:
         """The sum up to this round, which is to be copied to `place`.
@@ -126,15 +126,15 @@ class Sums(Instructions):
         )
         return parsed(total), Tensor("sbuf", f"{self.nl}.float32", value.rank)
 
-    def _rounds(self, indices: ast.expr) -> tuple[Around, str, str]:
+    def _rounds(self, indices: ast.expr) -> tuple[Enclosing, str, str]:
         """The outermost loop that is reduced over, which sum a round adds to, whether it's new."""
         listed = indices.elts if isinstance(indices, (ast.List, ast.Tuple)) else [indices]
-        same = {name: of for one in self.around for name, of in one.same.items()}
+        same = {name: of for one in self.enclosing for name, of in one.same.items()}
         names = {same.get(n.id, n.id) for n in listed if isinstance(n, ast.Name)}
-        places = [n for n, one in enumerate(self.around) if one.variable in names]
+        places = [n for n, one in enumerate(self.enclosing) if one.variable in names]
         if len(names) != len(listed) or len(places) != len(names) or not places:
             raise Undecided("nl.loop_reduce over something else than the loops around it")
-        inside = self.around[places[0] :]
+        inside = self.enclosing[places[0] :]
         if not all(one.variable for one in inside):
             raise Undecided("nl.loop_reduce that not every round of its loop comes to")
         bound = inside[0].bound

@@ -102,8 +102,8 @@ class Access:
 
     def starts(self, unit: int) -> int:
         """How many places, `unit` elements apart from here on, keep this within the storage."""
-        room = self.storage.nbytes - self.span()[1]
-        return max(room // (unit * self.dtype.itemsize) + 1, 0) if unit > 0 else 1
+        left = self.storage.nbytes - self.span()[1]
+        return max(left // (unit * self.dtype.itemsize) + 1, 0) if unit > 0 else 1
 
     def stays_in_row(self, moved: int = 0) -> bool:
         """Whether dimensions 1 and up stay within one partition (on chip), `moved` elements on."""

@@ -146,8 +146,8 @@ def _rebuilder(value: Any) -> Rebuild | None:
         return None
     if getattr(cls, "__nki_object__", False):
         return _object
-    own = cls.__module__.partition(".")[0] == _PACKAGE
-    return _object if dataclasses.is_dataclass(cls) and not own else None
+    ours = cls.__module__.partition(".")[0] == _PACKAGE
+    return _object if dataclasses.is_dataclass(cls) and not ours else None
 
 
 def _list(mapper: _Mapper, path: str, value: list[Any]) -> list[Any]:

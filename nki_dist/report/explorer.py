@@ -38,10 +38,10 @@ def summary(profile: Mapping[str, Any], timeline: Timeline, name: str = "") -> d
     }
 
 
-def _rank(cores: Sequence[CoreTimeline], timeline: Timeline, around: float) -> dict[str, Any]:
+def _rank(cores: Sequence[CoreTimeline], timeline: Timeline, overhead_ns: float) -> dict[str, Any]:
     arch = timeline.arch
     ns = max((max(c.done, default=0.0) for c in cores), default=0.0)
-    total = ns + around
+    total = ns + overhead_ns
     found = {**_active(cores, total), **_bytes(cores), **_flops(cores)}
     seconds, gbps = total / 1e9, arch.hbm_stack_gbps * len({c.seat.stack for c in cores})
     peak = arch.peak_tflops["bfloat16"] * 1e12 * len(cores)

@@ -1,11 +1,11 @@
 """SBUF and PSUM over time: which tensor is alive when, as boxes.
 
 A tensor lives from the start of the first instruction that touches it to the end of the last, when
-`timing.room` gives its room to the next. A
+`timing.capacity` gives its room to the next. A
 box is as high as the tensor's bytes per partition. Its place is the kernel's where it gave an
 address; elsewhere the lowest that is free, because simulated time gives room, not addresses (see
-`timing.room`). Doesn't show: spills, which leave and come back; rounds of a dynamic loop, which use
-a tensor of its body anew.
+`timing.capacity`). Doesn't show: spills, which leave and come back; rounds of a dynamic loop, which
+use a tensor of its body anew.
 """
 
 from __future__ import annotations

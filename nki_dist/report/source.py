@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-AROUND = 2  # lines shown around what is in no function
+CONTEXT = 2  # lines shown around what is in no function
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def _parts(text: Sequence[str], used: Collection[int]) -> list[tuple[int, list[s
     functions = _functions("\n".join(text))
     wanted: set[int] = set()
     for number in used:
-        around = [f for f in functions if f[0] <= number <= f[1]]
+        enclosing = [f for f in functions if f[0] <= number <= f[1]]
         # The innermost: a function defined in another is shown alone.
-        first, last = max(around, default=(number - AROUND, number + AROUND))
+        first, last = max(enclosing, default=(number - CONTEXT, number + CONTEXT))
         wanted.update(range(max(1, first), min(len(text), last) + 1))
     parts: list[tuple[int, list[str]]] = []
     for number in sorted(wanted):

@@ -55,7 +55,7 @@ def rest(count: int, what: str = "") -> str:
     return f"<p class=note>{count:,} more{what}</p>" if count > 0 else ""
 
 
-def folded(count: int, html: str) -> str:
+def details(count: int, html: str) -> str:
     """What is shown when somebody asks for it, if there is any."""
     return f"<details><summary>{count:,} more</summary>{html}</details>" if count > 0 else ""
 

@@ -88,7 +88,7 @@ def difference(wrong: Any, chain: str) -> str:
         ways.remove(right)
         ways.insert(1, right)
     made = _made_of(ways[:2]) if ways else ""
-    made += text.folded(len(ways) - 2, _made_of(ways[2:]))
+    made += text.details(len(ways) - 2, _made_of(ways[2:]))
     items = "".join(f"<li>{text.escaped(s)}</li>" for s in wrong.said)
     line = f"<p class=verdict>{text.escaped(wrong.why)}</p>"
     if wrong.line:

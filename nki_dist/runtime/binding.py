@@ -214,7 +214,7 @@ class Binder:
         i = segment.instructions[n]
         if i.ordinal not in self._watched or n in segment.births:
             return step
-        return self.recorder.around(i, step, self._late.parts)
+        return self.recorder.wrapped(i, step, self._late.parts)
 
     def _in_lane(self, w: int, step: Any) -> Step:
         """A step as a lane has it, with memory of its own where it must."""
@@ -225,21 +225,21 @@ class Binder:
         found = self._lane_steps.get((w, step))
         if found is None:
             calls, found = self._placed.steps[step].calls, self._steps[step]
-            if self._has_own(calls):
+            if self._has_per_lane(calls):
                 table, casts = self._lane_table(w), self._workspace(w).casts
                 found = chain([self._call(call, table, casts) for call in calls])
             self._lane_steps[w, step] = found
         return found
 
-    def _has_own(self, calls: Sequence[Call]) -> bool:
+    def _has_per_lane(self, calls: Sequence[Call]) -> bool:
         """Whether some of it is in memory of which each lane has its own."""
-        own, arguments = self._placed.own, self._placed.arguments
+        per_lane, arguments = self._placed.per_lane, self._placed.arguments
         for function, numbers in calls:
             if function.make is not None:
                 return True
             for n in numbers:
                 a = arguments[n]
-                if type(a) is Place and a.space[0] in own:
+                if type(a) is Place and a.space[0] in per_lane:
                     return True
         return False
 
@@ -250,15 +250,15 @@ class Binder:
         """The arguments as a lane has them."""
         found = self._lane_tables.get(w)
         if found is None:
-            own = self._placed.own
+            per_lane = self._placed.per_lane
             found = self._lane_tables[w] = list(self._table)
             for n, a in enumerate(self._placed.arguments):
-                if type(a) is Place and a.space[0] in own:
-                    memory = self._placed_errors(self._own_bytes, w, a.space)
+                if type(a) is Place and a.space[0] in per_lane:
+                    memory = self._placed_errors(self._lane_bytes, w, a.space)
                     found[n] = np.ndarray(a.shape, a.dtype, memory, a.offset, a.strides)
         return found
 
-    def _own_bytes(self, w: int, space: Space) -> np.ndarray:
+    def _lane_bytes(self, w: int, space: Space) -> np.ndarray:
         if space[0] == "scratch":
             return self._workspace(w).bytes(self._placed.scratch)
         found = self._lane_buffers.get((w, space))
@@ -294,11 +294,11 @@ class Binder:
             return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
         exchanges = self._placed.exchanges
         like = exchanges.like(i)
-        kit.known, kit.made = exchanges.known(like), self._made.setdefault(like, {})
+        kit.cache, kit.core_cache = exchanges.cache(like), self._made.setdefault(like, {})
         try:
             return spec.link_exchange(i, kit)
         finally:
-            kit.known = kit.made = None
+            kit.cache = kit.core_cache = None
 
 
 def _single(kit: Kit, masked: Collection[int], i: Instruction) -> Step:

@@ -28,12 +28,12 @@ from nki_dist.ops.alignment import aligned
 from nki_dist.ops.calls import Step, chain, nothing
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
 from nki_dist.runtime.cores import make_core
+from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.runtime.stuck import deadlock
 
 
 def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:
@@ -169,8 +169,8 @@ class _Memories:
         if s.role == "local":
             return _filled(program, s, zeros)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
-        own = source is None or s.index in self._written
-        key = (s.role, s.index, slot.rank if own else id(source))
+        per_rank = source is None or s.index in self._written
+        key = (s.role, s.index, slot.rank if per_rank else id(source))
         if key not in self._shared:
             if source is None:
                 self._shared[key] = _filled(program, s, zeros)

@@ -21,7 +21,7 @@ its algorithm ends: a contradiction. Nothing is sent that nobody takes, for the 
 What members of a class may differ in: their numbers, and how many messages their place in a group
 makes them send, which is counted for each (`collectives.alone`).
 
-Where classes differ in what they exchange, or one comes to no good end, `dry_meetings` tells how
+Where classes differ in what they exchange, or one comes to no good end, `dry_rendezvous` tells how
 far each rank comes. A class is then run again, up to there: so its cores stand where those of all
 its members would. Where that isn't known, and where values travel, all ranks are run.
 """
@@ -46,12 +46,12 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, instructions
 from nki_dist.program.walk import operands
+from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values
-from nki_dist.runtime.dry_meetings import Log, Meetings, Reached
+from nki_dist.runtime.dry_rendezvous import Log, Reached, Rendezvous
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.messages import Message, Wait
 from nki_dist.runtime.progress import sampled
-from nki_dist.runtime.stuck import deadlock
 from nki_dist.runtime.unread import check_messages
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.registers import registers_read, registers_written
@@ -171,7 +171,7 @@ class _Ranks:
         self.alone = Alone(slots[0], platform, [i for mine in self.exchanges for i in mine])
         self.by_ordinal = [{i.ordinal: i for i in mine} for mine in self.exchanges]
         self.contents: dict[int, Hashable] = {}  # of arrays, by identity
-        self.alike: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
+        self.equal: dict[int, tuple[Any, Mapping[int, tuple[int, ...]]]] = {}
         self.whats: dict[Hashable, dict[str, Any]] = {}  # descriptions, by whose and of which group
         self.done = 0
         self.finished = 0  # cores
@@ -197,7 +197,7 @@ class _Ranks:
         orders = {ran.begun for ran in found.values()}
         if len(orders) > 1 or not all(ran.ends for ran in found.values()):
             logs = [ran.begun for ran in by_rank]
-            reached = Meetings(self.alone, self.exchanges, logs).reached()
+            reached = Rendezvous(self.alone, self.exchanges, logs).reached()
             if reached is None:
                 return None
             self._raise(by_rank, reached)
@@ -250,9 +250,9 @@ class _Ranks:
         for wait in place.rest:
             what, source = wait.what, wait.source + by
             if "group" in what:
-                if id(what) not in self.alike:
-                    self.alike[id(what)] = what, self.alone.groups_like(what["group"])
-                group = self.alike[id(what)][1][rank]
+                if id(what) not in self.equal:
+                    self.equal[id(what)] = what, self.alone.groups_like(what["group"])
+                group = self.equal[id(what)][1][rank]
                 key = id(what), id(group)
                 if key not in self.whats:
                     self.whats[key] = {**what, "group": list(group)}

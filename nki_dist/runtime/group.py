@@ -224,11 +224,11 @@ class CoreGroup:
         """Bind the linked programs to these cores."""
         for slot in new:
             of, stack = placed[slot.lnc_core], stacks[slot.rank]
-            own, program = self._pools.setdefault(slot.core, Pool()), of.linked.program
+            per_core, program = self._pools.setdefault(slot.core, Pool()), of.linked.program
             resident = {key: stack.regions[region][at:] for key, (region, at) in places}
             where = stack.memory, offsets, stack.common
             with _at(slot):
-                memory = Memory(program, of.places, *where, own, self._brief, resident)
+                memory = Memory(program, of.places, *where, per_core, self._brief, resident)
                 made = ready(of, slot, memory, self._workspace, self._team)
             old = kept.get(slot.core)
             kept[slot.core] = _Ready(made[0], stack.generation, made[1], len(of.arguments))

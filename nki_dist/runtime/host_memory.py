@@ -63,7 +63,7 @@ def check_memory(
     return found
 
 
-def check_held(held: int, more: int, limit: int | None) -> None:
+def check_resident(held: int, more: int, limit: int | None) -> None:
     """Refuse memory for tensors that stay in HBM if there is less.
 
     Args:
@@ -92,11 +92,11 @@ def _limit(limit: int | None) -> tuple[int, str]:
 
 def _tiles(found: Sequence[Places], ranks: int) -> int:
     """Bytes of the local storages of all cores; brief ones are in the same buffers in turn."""
-    own, shared = 0, Counter[int]()  # buffers by size
+    per_core, shared = 0, Counter[int]()  # buffers by size
     for p in found:
-        own += sum(size for size, brief in zip(p.sizes, p.brief) if not brief)
+        per_core += sum(size for size, brief in zip(p.sizes, p.brief) if not brief)
         shared |= Counter(size for size, brief in zip(p.sizes, p.brief) if brief)
-    return ranks * own + sum(size * count for size, count in shared.items())
+    return ranks * per_core + sum(size * count for size, count in shared.items())
 
 
 def machine_bytes() -> int:

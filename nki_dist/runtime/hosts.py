@@ -24,7 +24,7 @@ from nki_dist.isa.core import CoreSlot
 from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView
-from nki_dist.runtime.host_memory import check_held, check_memory
+from nki_dist.runtime.host_memory import check_memory, check_resident
 from nki_dist.runtime.progress import sampled
 from nki_dist.runtime.settings import processors
 
@@ -178,7 +178,7 @@ class InProcessHost(Memories):
         key = (launch.key, layout.common, resident)
         known = None
         if key not in self._group.linked:
-            known = check_memory(compiled, layout, len(self.ranks), self._memory, self._held)
+            known = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -227,12 +227,12 @@ class InProcessHost(Memories):
         return 0  # nothing can be lost
 
     @property
-    def _held(self) -> int:
+    def _resident(self) -> int:
         """Bytes of all regions."""
         return len(self.ranks) * sum(map(len, self._regions[0].values()))
 
     def hold(self, number: int, nbytes: int) -> None:
-        check_held(self._held, len(self.ranks) * nbytes, self._memory)
+        check_resident(self._resident, len(self.ranks) * nbytes, self._memory)
         try:
             for regions in self._regions:
                 regions[number] = aligned(nbytes)

@@ -53,7 +53,7 @@ class AtRunTime:
         """
         return parts(i, self.value)
 
-    def made(self, i: Instruction) -> Step:
+    def step_of(self, i: Instruction) -> Step:
         """What an instruction does at the addresses that it has now."""
         steps = []
         for part in self.parts(i):
@@ -86,7 +86,7 @@ class AtRunTime:
             key = tuple(map(self.value, sources))
             step = kept.get(key)
             if step is None:
-                step = self.made(i)
+                step = self.step_of(i)
                 if len(kept) < KEPT:
                     kept[key] = step
             step()

@@ -57,9 +57,9 @@ class Memory:
         brief: Pool | None = None,
         resident: Mapping[tuple[str, int], np.ndarray] = MappingProxyType({}),
     ) -> None:
-        own = pool or Pool()
+        per_core = pool or Pool()
         self._where = dict(zip(places.numbers, places.where))
-        self._parts = self._made(places, own, brief or own)
+        self._parts = self._made(places, per_core, brief or per_core)
         self._outside: dict[int, np.ndarray] = {}
         for s in places.outside:
             if s.role == "constant":
@@ -75,11 +75,11 @@ class Memory:
                 self._outside[s.number] = stack[at : at + s.nbytes]
 
     @staticmethod
-    def _made(found: Places, own: Pool, brief: Pool) -> list[np.ndarray]:
-        free = {pool: pool.offer() for pool in {own, brief}}
+    def _made(found: Places, per_core: Pool, brief: Pool) -> list[np.ndarray]:
+        free = {pool: pool.offer() for pool in {per_core, brief}}
         buffers = []
         for size, is_brief in zip(found.sizes, found.brief):
-            pool = brief if is_brief else own
+            pool = brief if is_brief else per_core
             if free[pool][size]:
                 buffers.append(free[pool][size].pop())
             else:

@@ -94,10 +94,10 @@ def core_names(cores: Iterable[int], lnc: int) -> str:
     ranks: dict[int, list[int]] = defaultdict(list)
     for core in cores:
         ranks[core % lnc].append(core // lnc)
-    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for n, found in sorted(ranks.items()):
-        alike[tuple(found)].append(n)
-    return " and ".join(f"{named(r)} {named(n, 'core')}" for r, n in alike.items())
+        groups[tuple(found)].append(n)
+    return " and ".join(f"{named(r)} {named(n, 'core')}" for r, n in groups.items())
 
 
 def error_core(core: int, lnc: int) -> int | str:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from nki_dist.errors import DeadlockError
+from nki_dist.runtime.deadlock import waiting
 from nki_dist.runtime.messages import Wait, core_names, error_core
-from nki_dist.runtime.stuck import waiting
 
 SHOWN: Final = 8  # places that a message lists
 
@@ -37,19 +37,19 @@ class Position(NamedTuple):
     rounds: tuple[tuple[str | None, int], ...] = ()
 
 
-def _described(alike: Sequence[Position]) -> str:
+def _described(equal: Sequence[Position]) -> str:
     """Cores that are at one place, in words."""
-    first, several = alike[0], len(alike) > 1
-    name, verb = core_names([p.core for p in alike], first.lnc), "are" if several else "is"
+    first, several = equal[0], len(equal) > 1
+    name, verb = core_names([p.core for p in equal], first.lnc), "are" if several else "is"
     if first.instruction is None and not first.rounds:
         return f"{name} {'have' if several else 'has'}n't begun"
     parts = [f"{name} {verb} in {first.instruction or 'a loop'}"]
     if first.location:
         parts.append(f" at {first.location}")
     for n, (where, _) in enumerate(first.rounds):
-        rounds = _span([p.rounds[n][1] for p in alike])
+        rounds = _span([p.rounds[n][1] for p in equal])
         parts.append(f", in round {rounds} of the loop at {where}")
-    return "".join(parts) + f"; {_span([p.done for p in alike])} instructions done"
+    return "".join(parts) + f"; {_span([p.done for p in equal])} instructions done"
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -69,7 +69,7 @@ def _together(running: Sequence[Position]) -> list[list[Position]]:
 def standing(running: Sequence[Position], waits: Sequence[Wait]) -> list[str]:
     """Where cores are, equal ones once; of those that run the fewer come first."""
     places = _together(running)
-    lines = [_described(alike) for alike in places[:SHOWN]]
+    lines = [_described(equal) for equal in places[:SHOWN]]
     more = sum(map(len, places[SHOWN:]))
     return lines + [f"{more:,} more run"] * bool(more) + waiting(waits)
 

@@ -24,7 +24,7 @@ START_QUIET: Final = 1.0  # and of a start, which everybody waits for
 EVERY: Final = 1.0  # seconds between lines
 
 
-def wanted(stream: TextIO) -> bool:
+def enabled(stream: TextIO) -> bool:
     """Whether progress is shown on this stream.
 
     Raises:
@@ -56,7 +56,7 @@ class Progress:
         self.cores = cores
         self._stream = stream or sys.stderr
         self._clock = clock
-        self.enabled = wanted(self._stream)
+        self.enabled = enabled(self._stream)
         self._rewrites = self.enabled and self._stream.isatty()
         self._start = clock()
         self._next = self._start + quiet
@@ -100,7 +100,7 @@ def sampled(cores: int, look: Callable[[], tuple[int, int]]) -> AbstractContextM
     Args:
         cores: of the world.
     """
-    if not wanted(sys.stderr):
+    if not enabled(sys.stderr):
         return nullcontext()
     progress = Progress(cores)
     return _sampled(progress, lambda: progress.ran(*look()))
@@ -108,7 +108,7 @@ def sampled(cores: int, look: Callable[[], tuple[int, int]]) -> AbstractContextM
 
 def ticking(text: str) -> AbstractContextManager[None]:
     """Shows a text, and for how long, while the caller's thread waits for what it says."""
-    if not wanted(sys.stderr):
+    if not enabled(sys.stderr):
         return nullcontext()
     progress = Progress(0, quiet=START_QUIET)
     return _sampled(progress, lambda: progress.waits(text))

@@ -129,18 +129,18 @@ class _Check:
     def _loads(self, core: int, records: Sequence[Record], theirs: _Cells) -> None:
         if all(record.after is not None for record in records):
             return
-        own = self._cells(())
+        stores = self._cells(())
         for record in records:
-            own.store(record)
+            stores.store(record)
             if record.after is not None:
                 continue
-            seen, value = record.before.view(own.value.dtype), theirs.of(record, theirs.value)
-            mine = own.of(record, own.known) & (own.of(record, own.value) == value)
+            seen, value = record.before.view(stores.value.dtype), theirs.of(record, theirs.value)
+            mine = stores.of(record, stores.known) & (stores.of(record, stores.value) == value)
             unordered = theirs.of(record, theirs.known) & ~mine
             lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():
-                found = own.of(record, np.arange(self.count))[bad]
+                found = stores.of(record, np.arange(self.count))[bad]
                 cells, at = np.zeros(self.count, bool), int(found[0])
                 cells[found] = True
                 hint = (

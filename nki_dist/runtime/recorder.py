@@ -98,7 +98,7 @@ class Recorder:
         self._private = _Private(kit)
         self.records: list[Record] = []
 
-    def around(
+    def wrapped(
         self, i: Instruction, step: Step, addressed: Callable[[Instruction], list[Instruction]]
     ) -> Step:
         """The step, recorded; `addressed` gives the parts of it whose addresses are inside."""

@@ -79,7 +79,7 @@ class Running:
             np.add(self._before, part, part, where=where)
         np.copyto(self._kit.view(dst), part)
 
-    def around(self, member: Member, step: Step) -> Step:
+    def wrapped(self, member: Member, step: Step) -> Step:
         """The step of one matmul, by itself: after the last one of the chain, dst holds its sum.
 
         What it holds until then is the sum of the single products, in float32 in the same order:

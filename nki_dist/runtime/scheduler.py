@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeAlias
 
 from nki_dist.isa.core import Core
 from nki_dist.program import Program
+from nki_dist.runtime.deadlock import SETTLES, deadlock, together
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.messages import Mailbox, Message, Wait, agree
 from nki_dist.runtime.overdue import Position, overdue
-from nki_dist.runtime.stuck import SETTLES, deadlock, together
 
 What: TypeAlias = "dict[str, Any]"  # description of an operation
 

@@ -67,13 +67,13 @@ def default_host() -> str:
     return _choice(HOST_VARIABLE, HOSTS)
 
 
-def cluster_wanted() -> bool:
+def uses_pool() -> bool:
     """Whether a Ray that `nki-dist cluster` keeps may be used."""
     return _choice(CLUSTER_VARIABLE, ("auto", "off")) == "auto"
 
 
 def default_check() -> Checks:
-    """What kernels are held to.
+    """What kernels are checked against.
 
     Raises:
         LaunchError: a variable has a word that there isn't.
@@ -83,7 +83,7 @@ def default_check() -> Checks:
 
 
 def of_release(checks: Checks, release: Any = None) -> Checks:
-    """A policy with the release of NKI that kernels are held to.
+    """A policy with the release of NKI that kernels are checked against.
 
     The program's word counts first, then the policy's, then the environment's. AWS's
     NKI_COMPILER_FRONTEND=custom asks for the specialization of 0.6.
@@ -97,8 +97,10 @@ def of_release(checks: Checks, release: Any = None) -> Checks:
         return checks
     text = os.environ.get(RELEASE_VARIABLE)
     if text:
-        return checks.held_to(_release(text))
-    return checks.held_to("0.6") if os.environ.get(FRONTEND_VARIABLE) == "custom" else checks
+        return checks.against_release(_release(text))
+    return (
+        checks.against_release("0.6") if os.environ.get(FRONTEND_VARIABLE) == "custom" else checks
+    )
 
 
 @lru_cache(maxsize=16)

@@ -116,7 +116,7 @@ class SingleLinker:
         step = self.kit.step(lowered(i, self.kit, self.kit.masks))
         if i.ordinal in self._sums:
             running, member = self._sums[i.ordinal]
-            step = running.around(member, step)
+            step = running.wrapped(member, step)
         return step
 
     def exchange(self, i: Instruction, kit: Kit | None = None) -> Callable[[], Any]:

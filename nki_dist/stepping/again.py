@@ -66,10 +66,10 @@ def carry_out(
     Raises:
         NkiError: the first failure of any core; the time is up.
     """
-    alike = all(c is compiled[0] for c in compiled)
-    common = common_inputs(arrays) if alike else frozenset[int]()
-    every = [compiled[0]] if alike else compiled
-    layouts = [lay_out(c, common) for c in every] * (len(compiled) if alike else 1)
+    equal = all(c is compiled[0] for c in compiled)
+    common = common_inputs(arrays) if equal else frozenset[int]()
+    every = [compiled[0]] if equal else compiled
+    layouts = [lay_out(c, common) for c in every] * (len(compiled) if equal else 1)
     stacks = [aligned(max(layout.stack_bytes, 1)) for layout in layouts]
     shared = aligned(max(layouts[0].common_bytes, 1))
     fill_common(layouts[0], shared, arrays[0])

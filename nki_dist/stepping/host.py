@@ -32,7 +32,7 @@ from nki_dist.compiler.compile import (
     trace_core,
 )
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.compiler.config import held_to
+from nki_dist.compiler.config import checks_of
 from nki_dist.compiler.passes.accumulate import resolve_accumulation
 from nki_dist.compiler.passes.uninitialised import check_uninitialised
 from nki_dist.errors import NkiError, OutOfBoundsError, UninitializedReadError
@@ -126,7 +126,7 @@ def run_debugged(question: Question) -> Stepped:
         DeadlockError: cores wait for messages that nobody will send, or the time is up.
     """
     check_kernel(question.function, question.checks)
-    question = replace(question, checks=held_to(question.function, question.checks))
+    question = replace(question, checks=checks_of(question.function, question.checks))
     launch = _Launch(question)
     launch.run()
     compiled = [launch.checked(rank) for rank in range(len(question.binds))]

@@ -315,7 +315,7 @@ class DebugTrace(Trace):
                 storage.last = last
         if self._open:
             self._open[-1].touched |= rounds.touched
-        made = OpenLoop(loop, self.block, rounds.first).made(self.program)
+        made = OpenLoop(loop, self.block, rounds.first).ending(self.program)
         if function or made:
             self._finish_storages(loop, rounds.fresh, len(self.program.storages))
 

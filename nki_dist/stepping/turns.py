@@ -20,10 +20,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.executor import Coroutine
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.scheduler import CoreRun
-from nki_dist.runtime.stuck import deadlock
 
 PATIENCE: Final = 2.0  # seconds that a cancelled kernel has to notice, which it does when it calls
 

@@ -138,8 +138,8 @@ def _cases(cases: Any) -> list[Case]:
 def _checks(kernel: Any, check: Policy | None) -> Checks:
     if check is not None:
         return checks_of(check)
-    own: Checks | None = getattr(kernel, "checks", None)  # of nki.simulate(kernel, check=...)
-    return own or default_check()
+    checks: Checks | None = getattr(kernel, "checks", None)  # of nki.simulate(kernel, check=...)
+    return checks or default_check()
 
 
 def _core_counts(kernel: Any, lnc: Any, platform: str | None) -> list[int]:
@@ -222,14 +222,14 @@ class _Grader:
             return
         told = f"{case} {case.data_text}".strip()
         expected = Expected(self.reference, arguments, self.upcast, told)
-        own = Tolerance(case.rtol, case.atol)
+        tolerance = Tolerance(case.rtol, case.atol)
         where = [f" of rank {n}" if self.runner.ranks > 1 else "" for n in range(self.runner.ranks)]
         for trial in trials:
             assert trial.compiled is not None and trial.launched is not None
             judge = Judge(
                 expected,
                 self.output_dtypes,
-                own if own.given else self.tolerance,
+                tolerance if tolerance.given else self.tolerance,
                 [s.dtype for s in trial.compiled.inputs if s.dtype.is_float],
                 trial.compiled,
                 self.runner.writes,

@@ -173,10 +173,10 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data that JSON can hold."""
-        own = {k: v for k, v in self.__dict__.items() if k not in _NOT_PLAIN}
+        fields = {k: v for k, v in self.__dict__.items() if k not in _NOT_PLAIN}
         return {
             "ok": self.ok,
-            **plain(own),
+            **plain(fields),
             "failures": [f.to_dict() for f in self.failures],
             "differences": [plain(asdict(d)) for d in self.differences],
         }

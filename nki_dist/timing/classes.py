@@ -1,6 +1,6 @@
 """Cores that do the same at the same time: one of each class is replayed for all.
 
-A unit is the ranks that share HBM stacks, with all their cores; nothing but messages and meetings
+A unit is the ranks that share HBM stacks, with all their cores; nothing but messages and rendezvous
 connects units. Two units are of one class if
 
 1. their cores execute the same (program and trip counts) from the same places within the unit;
@@ -11,18 +11,19 @@ These classes are found by splitting: first by 1 and 2, then, as long as anythin
 Where ranks sit only enters by what exchanges cost, which the launch's rules say for each core.
 
 Why members of a class have the same times: a replay is a function of what a unit executes and of
-when its messages arrive and its meetings are over. Take the first moment at which two units of one
-class differ. Within a unit the same happens in the same order, because a unit's cores keep their
-order, so an arrival or the end of a meeting was different. That is the latest of several starts
-(1, 2) of cores of the same classes (3) before that moment, which were the same: a contradiction.
+when its messages arrive and its rendezvous are over. Take the first moment at which two units of
+one class differ. Within a unit the same happens in the same order, because a unit's cores keep
+their order, so an arrival or the end of a rendezvous was different. That is the latest of several
+starts (1, 2) of cores of the same classes (3) before that moment, which were the same: a
+contradiction.
 
 What may differ between members, and why nobody sees it: the numbers of cores, which only decide
 between events of different units at the same time, and those share nothing; and which of those who
-start a meeting last, at the same time, comes first, which `folded` works out for real numbers.
-Where this isn't certain, there are no classes and all cores are replayed: cores of one number in
-different ranks that execute other exchanges or in another order, groups so entangled that a core
-would meet one class of groups under two names, messages that couldn't be counted by class, or room
-on chip that is only found when everybody waits.
+start a rendezvous last, at the same time, comes first, which `by_representatives` works out for
+real numbers. Where this isn't certain, there are no classes and all cores are replayed: cores of
+one number in different ranks that execute other exchanges or in another order, groups so entangled
+that a core would meet one class of groups under two names, messages that couldn't be counted by
+class, or room on chip that is only found when everybody waits.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def find_classes(
     colours = splitting.colours()
     if colours is None:
         return None
-    return _folded(units, colours, splitting, synchronising, seats, exchanges)
+    return _as_classes(units, colours, splitting, synchronising, seats, exchanges)
 
 
 def _units(seats: Sequence[Seat]) -> list[list[int]] | None:
@@ -143,9 +144,9 @@ class _Splitting:
     """Splits units into classes.
 
     Attributes:
-        meetings: by channel and cores, who meets there, with a number.
-        met: of each core, the numbers of the meetings it takes part in.
-        even: who comes last to a meeting is busy for as long as the others.
+        rendezvous: by channel and cores, who meets there, with a number.
+        met: of each core, the numbers of the rendezvous it takes part in.
+        even: who comes last to a rendezvous is busy for as long as the others.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class _Splitting:
         self._colours = _numbered([_start(unit, seats, starts) for unit in units])
 
     def number(self, channel: str, cores: tuple[int, ...]) -> int:
-        """Which meeting that is; the same tuple is asked about again and again."""
+        """Which rendezvous that is; the same tuple is asked about again and again."""
         known = self._known.get((channel, id(cores)))
         if known is None:
             number = self._numbers.setdefault((channel, cores), len(self.members))
@@ -213,8 +214,8 @@ class _Splitting:
                 found[core] = colour * widest + place
         return found
 
-    def of_meetings(self, cores: Sequence[int]) -> list[int]:
-        """The class of each meeting: what it is used for, and by cores of which classes."""
+    def of_rendezvous(self, cores: Sequence[int]) -> list[int]:
+        """The class of each rendezvous: what it is used for, and by cores of which classes."""
         return _numbered(
             [
                 (use, tuple(sorted(Counter([cores[m] for m in members]).items())))
@@ -224,12 +225,12 @@ class _Splitting:
 
     def _split(self, colours: Sequence[int]) -> list[int]:
         cores = self.of_cores(colours)
-        meetings = self.of_meetings(cores)
+        rendezvous = self.of_rendezvous(cores)
         sights: list[Hashable] = []
         for unit, colour in zip(self.units, colours, strict=True):
             seen: list[Any] = [colour]
             for n in unit:
-                seen.append(tuple([meetings[number] for number in self.met[n]]))
+                seen.append(tuple([rendezvous[number] for number in self.met[n]]))
                 seen += [tuple([cores[other] for other in side]) for side in self.partners[n]]
             sights.append(tuple(seen))
         return _numbered(sights)
@@ -250,7 +251,7 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def _folded(
+def _as_classes(
     units: Sequence[Sequence[int]],
     colours: Sequence[int],
     splitting: _Splitting,
@@ -268,26 +269,26 @@ def _folded(
             first += unit
         for place, core in enumerate(unit):
             which[core] = places[colour] + place
-    meetings = splitting.of_meetings(splitting.of_cores(colours))
+    rendezvous = splitting.of_rendezvous(splitting.of_cores(colours))
     found: list[dict[int, Exchange]] = []
     for core in first:
         mine = splitting.met[core]
-        if len({meetings[number] for number in mine}) < len(mine):
+        if len({rendezvous[number] for number in mine}) < len(mine):
             return None
         of_class = {}
         for i, e in zip(synchronising.of[seats[core].core], exchanges[core], strict=True):
-            of_class[id(i)] = _renamed(e, which, lambda e: meetings[splitting.number(*e)])
+            of_class[id(i)] = _renamed(e, which, lambda e: rendezvous[splitting.number(*e)])
         found.append(of_class)
     orders = [synchronising.order[seats[core].core] for core in first]
     return Classes(which, first, found) if _counted(found, orders) else None
 
 
 def _renamed(
-    e: Exchange, which: Sequence[int], meeting: Callable[[tuple[str, tuple[int, ...]]], int]
+    e: Exchange, which: Sequence[int], rendezvous: Callable[[tuple[str, tuple[int, ...]]], int]
 ) -> Exchange:
-    """An exchange with classes instead of cores; meetings keep apart by their class."""
+    """An exchange with classes instead of cores; rendezvous keep apart by their class."""
     if e.meets:
-        channel = f"{e.channel} {meeting((e.channel, e.meets))}"
+        channel = f"{e.channel} {rendezvous((e.channel, e.meets))}"
         return replace(e, channel=channel, meets=tuple(sorted({which[m] for m in e.meets})))
     sends, receives = (tuple([which[n] for n in side]) for side in (e.sends, e.receives))
     return replace(e, sends=sends, receives=receives)

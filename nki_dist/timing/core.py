@@ -17,13 +17,13 @@ from math import inf
 
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
+from nki_dist.timing.capacity import Capacity
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import DmaEngines, Transfer, spilling
 from nki_dist.timing.engines import TensorClock
 from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.line import Line
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.room import Rooms
 from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 from nki_dist.timing.turns import turns
@@ -91,9 +91,9 @@ class CoreReplay:
         self._fixed = fixed
         self.by_position = [fixed[i.ordinal] for i in graph.executed]
         self._turn_edges()
-        self.rooms = Rooms(graph, plan, arch)
+        self.capacity = Capacity(graph, plan, arch)
         self._enqueue()
-        for stay in self.rooms.stays:
+        for stay in self.capacity.stays:
             for at in stay.waiting:
                 self.waits[at] += 1
         self._clock = TensorClock(arch)
@@ -144,7 +144,9 @@ class CoreReplay:
             q.ahead = several * (self.plan.look_ahead if close else len(self.graph))
             if name == "dma" and close:
                 q.ahead = 0
-                self.by_turn = turns(self.graph, self.plan, self.rooms, self.data_after, q.order)
+                self.by_turn = turns(
+                    self.graph, self.plan, self.capacity.stays, self.data_after, q.order
+                )
                 self.turn = sorted(self.turn, key=self.by_turn.__getitem__)
         for q in self.queues:
             q.order = sorted(self.turn[at] for at in q.order)

@@ -206,7 +206,7 @@ def _row_ns(size: float, pieces: float, arch: Arch) -> float:
     return max(long, pieces * arch.dma_element_ns)
 
 
-def _alike(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
+def _equal_engines(engines: int, transfers: Iterable[Transfer]) -> tuple[list[int], int]:
     """For each engine the number of its block: those that every transfer asks for the same.
 
     Returns:
@@ -250,7 +250,7 @@ class DmaEngines:
         engines = arch.dma_engines
         self._block, self._asked = [*range(engines)], engines
         if transfers is not None:
-            self._block, self._asked = _alike(engines, transfers)
+            self._block, self._asked = _equal_engines(engines, transfers)
         blocks = max(self._block) + 1
         self.free = [0.0] * blocks
         self.before = [0.0] * blocks
@@ -299,9 +299,9 @@ class DmaEngines:
         blocker = user[last] if free[last] > asked else -1
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
         late = stack.run(self, t.hbm_read + t.hbm_written, min(starts), end) - end
-        for (e, ns), own in zip(parts, ends, strict=True):
-            self._taken[e] += own + late - max(free[e], at)
-            self.before[e], free[e] = free[e], own + late
+        for (e, ns), until in zip(parts, ends, strict=True):
+            self._taken[e] += until + late - max(free[e], at)
+            self.before[e], free[e] = free[e], until + late
             self._busy[e] += ns
             user[e] = who
             self._turn_ns[e] = t.packet_ns

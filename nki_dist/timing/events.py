@@ -66,7 +66,7 @@ class Events:
     def run(self) -> Timeline:
         for core in self.cores:
             first = [at for at, n in enumerate(core.waits) if not n]
-            self._give_room(core, 0.0, None)
+            self._give_capacity(core, 0.0, None)
             for at in first:
                 self._known(core, at)
         handlers = (
@@ -95,7 +95,7 @@ class Events:
 
     def _spill(self) -> bool:
         """Nothing can go on: every core that waits for room gets some that isn't there."""
-        stays = [(core, core.rooms.force()) for core in self.cores]
+        stays = [(core, core.capacity.force()) for core in self.cores]
         stuck = [(core, stay) for core, stay in stays if stay >= 0]
         for core, stay in stuck:
             self._furnish(core, stay, self.now, None)
@@ -301,22 +301,22 @@ class Events:
 
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last access to a piece is over: its room is free, once it is saved if need be."""
-        of = core.rooms.stays[stay]
+        of = core.capacity.stays[stay]
         if of.save:
             saved = self._swap(core, of.save, time) + self.dma_to_use
             of.save = 0
             heappush(self.heap, (saved, _OVER, stay, core.number))
             return
-        core.rooms.leave(stay)
-        self._give_room(core, time, of.by)
+        core.capacity.leave(stay)
+        self._give_capacity(core, time, of.by)
 
-    def _give_room(self, core: CoreReplay, time: float, cause: int | None) -> None:
-        for stay in core.rooms.given():
+    def _give_capacity(self, core: CoreReplay, time: float, cause: int | None) -> None:
+        for stay in core.capacity.given():
             self._furnish(core, stay, time, cause)
 
     def _furnish(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
         """There is room; what was spilled comes back first."""
-        if not core.rooms.stays[stay].reload:
+        if not core.capacity.stays[stay].reload:
             self._settle(core, stay, time, cause)
             return
         self.returning[core.number, stay] = cause
@@ -324,12 +324,12 @@ class Events:
         heappush(self.heap, (begin, _RELOAD, stay, core.number))
 
     def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
-        end = self._swap(core, core.rooms.stays[stay].reload, time, back=True)
+        end = self._swap(core, core.capacity.stays[stay].reload, time, back=True)
         self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
 
     def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:
         """A tensor is where it belongs on chip."""
-        for at in core.rooms.stays[stay].waiting:
+        for at in core.capacity.stays[stay].waiting:
             self._arrive(core, at, time, MEMORY, cause)
 
     def _check_all_done(self) -> None:
@@ -352,32 +352,32 @@ class Events:
         timeline, fixed = core.timeline, core.by_position[at]
         done, end = timeline.done[at], timeline.end[at]
         if fixed.transfer is not None:
-            hop, own = self.dma_to_use, -1  # its result is never there for its own queue
+            hop, queued = self.dma_to_use, -1  # its result is never there for its own queue
         else:
-            hop, own = self.arch.semaphore_ns, timeline.queue[at]
+            hop, queued = self.arch.semaphore_ns, timeline.queue[at]
         by = (core.number, at)
         after = core.data_after[at]
         if after:
             near = end if fixed.chains else done
-            self._tell(core, after, own, (near, DATA), (done + hop, DATA), by)
+            self._tell(core, after, queued, (near, DATA), (done + hop, DATA), by)
         after = core.reuse_after[at]
         if after:  # its own queue would wait for it anyway
-            self._tell(core, after, own, (end, QUEUE), (end + hop, REUSE), by)
-        if core.rooms.stays:
-            for number in core.rooms.over(at, end, done):
-                stay = core.rooms.stays[number]
+            self._tell(core, after, queued, (end, QUEUE), (end + hop, REUSE), by)
+        if core.capacity.stays:
+            for number in core.capacity.over(at, end, done):
+                stay = core.capacity.stays[number]
                 told = core.plan.close and not stay.save
                 when = stay.until + told * self.arch.semaphore_ns
                 heappush(self.heap, (when, _OVER, number, core.number))
 
     def _tell(
-        self, core: CoreReplay, after: Sequence[int], own: int, near: When, far: When, by: Place
+        self, core: CoreReplay, after: Sequence[int], queued: int, near: When, far: When, by: Place
     ) -> None:
         """`_arrive` for all that follow `by`: when and why on its own queue, and on others."""
         timeline, ready, waits = core.timeline, core.ready, core.waits
         queue = timeline.queue
         for later in after:
-            time, reason = near if queue[later] == own else far
+            time, reason = near if queue[later] == queued else far
             if time > ready[later]:
                 ready[later] = time
                 timeline.reason[later] = reason

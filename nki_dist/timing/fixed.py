@@ -85,7 +85,7 @@ def _plain(values: list[Any]) -> Hashable:
 
 def _described(i: Instruction, tensors: AccessPair, spec: Spec, arch: Arch, plan: Plan) -> Fixed:
     shown = plan.recast.get(i.ordinal, i)
-    cost = plan.products.get(i.ordinal) or spec.price(_as_compiled(shown, plan), arch)
+    cost = plan.products.get(i.ordinal) or spec.cost_of(_as_compiled(shown, plan), arch)
     both = (*tensors[0], *tensors[1])
     dma = shown.engine == "dma" and not spec.synchronises
     return Fixed(

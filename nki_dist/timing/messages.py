@@ -1,8 +1,8 @@
 """Instructions that wait for other cores, during a replay: what was sent, and who still waits.
 
-Messages are matched by (source, target, channel, sequence), as the cores themselves do; meetings
-are in `meeting`. Invariant: an instruction that waits is finished exactly once, by whichever core
-brings the last thing it waits for, so the order in which cores are replayed doesn't matter.
+Messages are matched by (source, target, channel, sequence), as the cores themselves do; rendezvous
+are in `rendezvous`. Invariant: an instruction that waits is finished exactly once, by whichever
+core brings the last thing it waits for, so the order in which cores are replayed doesn't matter.
 
 Doesn't model: contention of messages with the DMA traffic of either core.
 """
@@ -17,7 +17,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.exchange import Rule
-from nki_dist.timing.meeting import Meeting, Meetings
+from nki_dist.timing.rendezvous import OpenRendezvous, Rendezvous
 from nki_dist.timing.timeline import Delivery, Seat
 
 Waiting: TypeAlias = tuple[CoreReplay, int]  # an instruction that waits for other cores
@@ -28,7 +28,7 @@ class Messages:
 
     Attributes:
         deliveries: those that arrived.
-        met: the meetings that are over, by (core, position) of whoever took part.
+        met: the rendezvous that are over, by (core, position) of whoever took part.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Messages:
         rules: Mapping[str, Rule],
     ) -> None:
         self.deliveries: list[Delivery] = []
-        self.met: dict[tuple[int, int], Meeting] = {}
+        self.met: dict[tuple[int, int], Rendezvous] = {}
         self._cores = cores
         self._seats = seats
         self._arch = arch
@@ -48,7 +48,7 @@ class Messages:
         self._taken: dict[tuple[int, int, str], int] = {}
         self._waiting: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self._awaited: dict[tuple[int, int, str, int], tuple[int, int]] = {}
-        self._meetings = Meetings()
+        self._open = OpenRendezvous()
 
     def exchange(self, core: CoreReplay, at: int, start: float) -> list[Waiting]:
         """An instruction that waits for other cores begins; those that have their end by that.
@@ -86,18 +86,16 @@ class Messages:
 
     def describe(self) -> list[str]:
         """Who waits in vain, at the end."""
-        lines = self._meetings.describe(self._cores)
+        lines = self._open.describe(self._cores)
         for (number, at), awaited in sorted(self._waiting.items()):
             i = self._cores[number].graph.executed[at]
             lines += [f"core {number} in {i!r} for core {s} ({ch})" for s, ch, _ in awaited]
         return lines
 
     def _meet(self, core: CoreReplay, at: int, what: Exchange) -> list[Waiting]:
-        """Finish a meeting once the last core has come."""
+        """Finish a rendezvous once the last core has come."""
         start = core.timeline.start[at]
-        come = self._meetings.come(
-            what.channel, what.meets, core.number, at, start, what.latency_ns
-        )
+        come = self._open.come(what.channel, what.meets, core.number, at, start, what.latency_ns)
         if come is None:
             return []
         self.met.update(dict.fromkeys(come.who, come))

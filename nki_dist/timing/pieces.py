@@ -78,14 +78,14 @@ def _touch(
     written: set[int] = set()
     for k, accesses in enumerate(pair):
         for a in accesses:
-            own = a.storage.number
-            n = plan.same.get(own, own)
+            number = a.storage.number
+            n = plan.same.get(number, number)
             here = numbers.get(n, ())
-            if len(here) > 1 and n == own and a.dynamic is None:
+            if len(here) > 1 and n == number and a.dynamic is None:
                 low, high = _span(a)
                 here = [p for p in here if spans[p][0] < high and low < spans[p][1]]
             touched.update(here)
-            if k and n == own:
+            if k and n == number:
                 written.update(here)
     return tuple(sorted(touched)), tuple(sorted(written))
 

@@ -23,8 +23,8 @@ from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
 from nki_dist.timing.exchange import EXCHANGES, Rule, Seats
 from nki_dist.timing.fixed import Fixed, describe
-from nki_dist.timing.folded import folded
 from nki_dist.timing.order import OrderGraph, order
+from nki_dist.timing.representatives import by_representatives
 from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import Seat, Timeline, default_placement
 
@@ -64,7 +64,7 @@ class Launch:
 
     def simulated(self) -> Timeline:
         """The same, with one core replayed for all that do the same at the same time."""
-        return folded(self) or self.replayed()
+        return by_representatives(self) or self.replayed()
 
     def total_ns(self, parts: Sequence[Part]) -> float:
         """How long it would take if its cores executed something else."""

@@ -190,9 +190,9 @@ class SequenceProfile:
 
     def _starts(self) -> list[Finding]:
         """What the launches after the first spend on starting and ending, and between them."""
-        around = [p.overhead_us for p in self.profiles]
-        saves = self._sum(around) - max(around, default=0.0) + self._gaps * self.gap.us
-        most = sorted(range(len(around)), key=lambda n: -around[n] * self.counts[n])
+        overheads = [p.overhead_us for p in self.profiles]
+        saves = self._sum(overheads) - max(overheads, default=0.0) + self._gaps * self.gap.us
+        most = sorted(range(len(overheads)), key=lambda n: -overheads[n] * self.counts[n])
         lines = [self.profiles[n].lines[0].location for n in most[:3] if self.profiles[n].lines]
         text = (
             f"{len(self.order):,} launches start and end on the device, {saves:,.1f} us more than "

@@ -25,15 +25,15 @@ def write_sequence_trace(line: SequenceProfile, platform: str, path: str | PathL
     first: dict[int, Launch] = {}  # of each distinct launch
     for launch in launches:
         first.setdefault(id(launch.profile), launch)
-    shown, room = [], MOST_EVENTS
+    shown, left = [], MOST_EVENTS
     for launch in first.values():
         timeline, cores = launch.profile.timeline, 0
         for which in timeline.which:
             events = len(timeline.distinct[which].graph)
-            if events > room:
+            if events > left:
                 left_out.append(f"{len(timeline.which) - cores} cores of {launch.name}")
                 break
-            cores, room = cores + 1, room - events
+            cores, left = cores + 1, left - events
         shown.append((launch, cores))
     if len(launches) > MOST_LAUNCHES:
         left_out.append(f"launches after the first {MOST_LAUNCHES:,} of {len(launches):,}")

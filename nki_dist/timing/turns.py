@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nki_dist.timing.compiled.plan import Plan
+from nki_dist.timing.compiled.rotation import Stay
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.room import Rooms
 
 
 def turns(
-    graph: OrderGraph, plan: Plan, rooms: Rooms, users: Sequence[Sequence[int]], of: Sequence[int]
+    graph: OrderGraph, plan: Plan, stays: list[Stay], users: Sequence[Sequence[int]], of: list[int]
 ) -> list[int]:
     """All positions in the order of their turns: that of the kernel, but for transfers.
 
@@ -28,11 +28,12 @@ def turns(
     ahead still.
 
     Args:
+        stays: on chip, of pieces that anybody waits for room of.
         users: by position, those that need its result.
         of: positions of the transfers, in program order.
     """
     opens: dict[int, int] = {}
-    for stay in rooms.stays:
+    for stay in stays:
         for at in stay.waiting:
             opens[at] = max(opens.get(at, -1), stay.opens)
     # where it can begin, where it is needed, and its own position

@@ -68,8 +68,8 @@ class Torus:
 
     def path(self, a: Spot, b: Spot) -> tuple[str, ...]:
         (row_a, column_a), (row_b, column_b) = (divmod(s.chip, self.columns) for s in (a, b))
-        plane = _around(row_a, row_b, self.rows) + _around(column_a, column_b, self.columns)
-        return ("xy",) * plane + ("z",) * _around(a.instance, b.instance, self.depth)
+        plane = _hops(row_a, row_b, self.rows) + _hops(column_a, column_b, self.columns)
+        return ("xy",) * plane + ("z",) * _hops(a.instance, b.instance, self.depth)
 
     def describe(self) -> str:
         third = f"x{self.depth}" if self.depth > 1 else ""
@@ -86,7 +86,7 @@ class Ring:
         return tuple(Spot(spot.instance, (spot.chip + d) % self.size) for d in (-1, 1))
 
     def path(self, a: Spot, b: Spot) -> tuple[str, ...]:
-        return ("xy",) * _around(a.chip, b.chip, self.size)
+        return ("xy",) * _hops(a.chip, b.chip, self.size)
 
     def describe(self) -> str:
         return f"ring of {self.size}"
@@ -148,6 +148,6 @@ def fabric_of(arch: Arch) -> Fabric:
     )
 
 
-def _around(a: int, b: int, size: int) -> int:
+def _hops(a: int, b: int, size: int) -> int:
     """Steps from a to b on a ring, the shorter way."""
     return min((a - b) % size, (b - a) % size)

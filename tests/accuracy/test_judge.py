@@ -11,7 +11,7 @@ from bench.accuracy.bars import Bar, bars
 from bench.accuracy.judge import cores, errors, points, rank, variants
 from bench.accuracy.rows import PUBLIC
 from nki_dist.timing.band import WIDTHS
-from tests.accuracy.made import point, result, row
+from tests.accuracy.fixtures import point, result, row
 
 
 def test_half_and_double_are_equally_far_off():

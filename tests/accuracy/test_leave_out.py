@@ -15,7 +15,7 @@ from bench.accuracy import leave_out
 from bench.accuracy.leave_out import Effects, Figure, changed, loss, refitted, sample
 from nki_dist import arch
 from nki_dist.arch.facts import derived, fitted
-from tests.accuracy.made import result, row
+from tests.accuracy.fixtures import result, row
 
 RATE = Figure("dma_engine_gbps", 27.2, "", ("trn2",))
 START = Figure("kernel_start_ns", arch.get("trn2").kernel_start_ns, "", ("trn1", "trn2"))

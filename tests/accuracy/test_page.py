@@ -15,7 +15,7 @@ from bench.accuracy.leave_out import Figure
 from bench.accuracy.plot import scatter
 from bench.accuracy.rows import DATA, Result
 from nki_dist.timing.band import ASSUMED, COVERED, FREEDOM, HELD, WIDTHS, Shares
-from tests.accuracy.made import point, result, row
+from tests.accuracy.fixtures import point, result, row
 
 DOCS = Path(__file__).parents[2] / "docs"
 stored = pytest.mark.skipif(

@@ -21,7 +21,7 @@ from bench.accuracy.rows import (
     write_results,
 )
 from bench.accuracy.simulate import BUILDERS
-from tests.accuracy.made import row
+from tests.accuracy.fixtures import row
 
 ROWS = all_rows()
 

@@ -12,7 +12,7 @@ from bench.accuracy.checkouts import VARIABLE
 from bench.accuracy.page import RESULTS
 from bench.accuracy.rows import DATA, all_rows, chosen, read_results
 from bench.accuracy.simulate import Limits, each, estimate, result_of
-from tests.accuracy.made import row
+from tests.accuracy.fixtures import row
 
 LIMITS = Limits(60.0, 8)
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from bench.accuracy import widths
 from bench.accuracy.judge import by_family
 from nki_dist.timing.band import COLLECTIVES, WIDTHS
-from tests.accuracy.made import point
+from tests.accuracy.fixtures import point
 
 WANTED = norm.ppf((1 + widths.AIM) / 2)  # spreads that hold AIM of normal errors
 SHAPES = ({"kernel": 1.0}, {"around": 1.0}, {"kernel": 0.5, "around": 0.5})
@@ -94,11 +94,11 @@ def test_families_that_took_no_part_are_covered_as_often_as_wanted():
 
 
 def test_a_family_unlike_the_others_widens_the_band_of_all():
-    alike = drawn(18, {"kernel": 0.05, "around": 0.1}, families=10)
-    off = [p for p in alike if p.row.family != "f0"]
+    equal = drawn(18, {"kernel": 0.05, "around": 0.1}, families=10)
+    off = [p for p in equal if p.row.family != "f0"]
     off += [point(f"f0-{n}", 0.8, bounds=SHAPES[n % 3]) for n in range(18)]
     assert widths.left_out(off)["f0"] == 0.0
-    assert widths.fitted(off).by_bound["kernel"] > widths.fitted(alike).by_bound["kernel"]
+    assert widths.fitted(off).by_bound["kernel"] > widths.fitted(equal).by_bound["kernel"]
 
 
 def test_widths_without_a_family_know_nothing_of_it():

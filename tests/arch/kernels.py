@@ -277,7 +277,7 @@ def scattered(x):
         nisa.dma_copy(dst=sbuf(128, 64), src=x[:, 0:64])
 
 
-def meeting(x):
+def rendezvous(x):
     """Both cores exchange a tile twice, and wait for each other."""
     me = nl.program_id(0)
     out = hbm(2, 128, 64)

@@ -1,7 +1,7 @@
 """Probes: what can be seen of a figure from outside, without running anything.
 
 A probe is a function of an `Arch` that gives something to compare: whether the compiler accepts a
-kernel, nl.tile_size, addresses, a schedule in simulated time, places of ranks, prices of
+kernel, nl.tile_size, addresses, a schedule in simulated time, places of ranks, costs of
 collectives. `PROBES` has those of every figure; each has to see the figure change.
 """
 
@@ -163,7 +163,7 @@ def usual_degree(arch: Arch) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def prices(arch: Arch) -> Any:
+def costs(arch: Arch) -> Any:
     """Of collectives of several sizes, on a chip, between chips, and between instances."""
 
     found = []
@@ -206,7 +206,7 @@ _ADDRESSED: Final = timing(kernels.addressed)
 _MATMULS: Final = timing(kernels.multiplying)
 _PORTS: Final = timing(kernels.ports)
 _LOADING: Final = timing(kernels.loading, alone=2, shape=(128, 8192))
-_MEETING: Final = timing(kernels.meeting, cores=2)
+_RENDEZVOUS: Final = timing(kernels.rendezvous, cores=2)
 
 _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     _BUSY: """engine_clock_ghz.vector engine_clock_ghz.scalar engine_clock_ghz.gpsimd
@@ -233,7 +233,7 @@ _TIMED: Final[Mapping[Callable[[Arch], Probe], str]] = {
     timing(kernels.selected): "range_select_passes",
     _PORTS: "vector_gpsimd_exclude_sbuf vector_scalar_exclude_psum",
     _LOADING: "dma_engine_gbps dma_trigger_ns hbm_stack_gbps hbm_efficiency cores_per_stack",
-    _MEETING: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
+    _RENDEZVOUS: "core_barrier_ns sendrecv_ns sendrecv_gbps sendrecv_gpsimd_ns gpsimd_dma_gbps",
     **{
         timing(kernels.product_of(getattr(nl, dtype))): f"peak_tflops.{key}"
         for key, dtype in (
@@ -251,7 +251,7 @@ _SEEN: Final[Mapping[Probe, str]] = {
     gaps: "launch_gap_ns launch_gap_most_ns",
     degrees: "max_lnc",
     usual_degree: "default_lnc",
-    prices: """stacks_per_chip hbm_stack_gbps link_gbps.xy link_gbps.z link_gbps.server
+    costs: """stacks_per_chip hbm_stack_gbps link_gbps.xy link_gbps.z link_gbps.server
         link_gbps.rack link_gbps.direct links_per_chip.xy links_per_chip.z links_per_chip.server
         links_per_chip.rack links_per_chip.direct link_hop_ns ring_hop_ns chip_fabric_gbps
         efa_alpha_ns efa_chip_gbps mesh_max_bytes rdh_max_bytes mesh_link_share cc_cores_per_core
@@ -292,7 +292,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "tensor_ramp_fraction": {"tensor_ramp_ns": 3000.0},
     "tensor_ramp_ns": {"tensor_ramp_fraction": 0.5},
     "moving_free_max.bfloat16": {"generation": 4},
-    **{figure: {"generation": 4} for figure in _TIMED[_MEETING].split()},
+    **{figure: {"generation": 4} for figure in _TIMED[_RENDEZVOUS].split()},
 }
 
 

@@ -18,12 +18,12 @@ from coverage_page import representative
 
 FIGURES = [(name, figure) for name, arch in PLATFORMS.items() for figure in facts(arch)]
 STARTS = ("min_issue_cycles", "gpsimd_start", "matmul_init_cycles", "register_cycles")
-PRICED = [
+WITH_COST = [
     (name, engine)
     for name, spec in INSTRUCTIONS.items()
     for engine in spec.engines
     if engine in ("tensor", "vector", "scalar", "gpsimd", "sync")
-    and name not in ("sendrecv", "topk")  # priced by bytes; documented as 4n + K, without a start
+    and name not in ("sendrecv", "topk")  # cost by bytes; documented as 4n + K, without a start
 ]
 
 
@@ -43,7 +43,7 @@ def test_probes_are_of_figures_that_exist():
     assert FEATURES.keys() <= {figure for _, figure in FIGURES}
 
 
-@pytest.mark.parametrize(("name", "engine"), PRICED)
+@pytest.mark.parametrize(("name", "engine"), WITH_COST)
 def test_no_instruction_has_a_shortest_time_of_its_own(name, engine):
     arch = PLATFORMS["trn3"]
     slower = arch.with_values(**{figure: 2 * getattr(arch, figure) for figure in STARTS})
@@ -55,7 +55,7 @@ def test_no_instruction_has_a_shortest_time_of_its_own(name, engine):
             loaded = engine == "tensor" and parameter in ("stationary", "data")
             shape = (1, a.shape[1]) if loaded else (a.shape[0], 1)
             i.args[parameter] = Access(a.storage, 0, shape, a.strides, a.dtype)
-    assert spec.price(i, slower).cycles > spec.price(i, arch).cycles
+    assert spec.cost_of(i, slower).cycles > spec.cost_of(i, arch).cycles
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_whoever_reads_an_accumulator_pays_for_it(name):
     arch, spec = PLATFORMS["trn3"], INSTRUCTIONS[name]
     slower = arch.with_values(accumulator_read_cycles=arch.accumulator_read_cycles + 5)
     i = representative(spec, spec.engines[0])
-    assert spec.price(i, slower).cycles == spec.price(i, arch).cycles + 5
+    assert spec.cost_of(i, slower).cycles == spec.cost_of(i, arch).cycles + 5

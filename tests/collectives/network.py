@@ -18,7 +18,7 @@ class Network:
         self.members = [self._member(n, size) for n in range(size)]
 
     def _member(self, me: int, size: int) -> Party:
-        def post(core, payload):
+        def send_to(core, payload):
             arrays = payload.arrays if isinstance(payload, Bundle) else (payload,)
             for array in arrays if payload is not None else ():
                 array.setflags(write=False)  # nobody may write a payload again
@@ -26,7 +26,7 @@ class Network:
             self.by_member[me] += 1
             self.queues.setdefault((me, core), deque()).append(payload)
 
-        return Party(me, tuple(range(size)), post, lambda core: (core, me))
+        return Party(me, tuple(range(size)), send_to, lambda core: (core, me))
 
     def run(self, start):
         """`start(exchange)` is each member's generator; returns what they return."""

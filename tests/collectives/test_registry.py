@@ -13,7 +13,7 @@ import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.language as nl
 from nki_dist import arch, errors
-from nki_dist.collectives import algorithms, choose, price
+from nki_dist.collectives import algorithms, choose, cost
 from nki_dist.collectives.algorithm import Algorithm, TwoPasses
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import VARIABLE
@@ -55,7 +55,7 @@ def test_every_operation_has_an_exchange_and_stages(algorithm: type[Algorithm], 
     chosen = choose.choose(q, algorithm.name)
     assert type(chosen) is algorithm
     assert not getattr(getattr(chosen, op), "__isabstractmethod__", False)
-    found = price.stages(q, chosen, Topology(q.arch, 8, 2))
+    found = cost.stages(q, chosen, Topology(q.arch, 8, 2))
     assert found and all(stage.total > 0 for stage in found)
 
 
@@ -94,8 +94,8 @@ def test_the_pages_list_them() -> None:
     (row,) = [r for r in variables.splitlines() if r.startswith(f"| `{VARIABLE}`")]
     assert ", ".join(f"`{name}`" for name in NAMES) in row
     costs = (ROOT / "docs" / "collectives_time.md").read_text().split("| Algorithm, ")[1]
-    priced = [line.split("|")[1] for line in costs.split("\n\n")[0].splitlines()[2:]]
-    assert [p.strip().lower().replace("-", "_").replace(" ", "_") for p in priced] == NAMES
+    rows = [line.split("|")[1] for line in costs.split("\n\n")[0].splitlines()[2:]]
+    assert [p.strip().lower().replace("-", "_").replace(" ", "_") for p in rows] == NAMES
 
 
 # ---- an unknown name is refused -----------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_a_new_algorithm_can_be_a_part_of_a_hierarchical_one() -> None:
     outs = Network(6).run(lambda x: chosen.all_gather(x, np.full(2, x.me)))
     for out in outs:
         np.testing.assert_array_equal(np.concatenate(out), np.repeat(np.arange(6), 2))
-    inner = price.stages(q, chosen, Topology(q.arch, 128, 2))[-1]
+    inner = cost.stages(q, chosen, Topology(q.arch, 128, 2))[-1]
     assert inner == Stage(3000.0, 0.0, 0.0)
 
 

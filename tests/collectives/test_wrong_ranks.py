@@ -28,9 +28,9 @@ from nki_dist.errors import (
 )
 from nki_dist.ranges import named, ranges, shown
 from nki_dist.runtime import dry_report
+from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position, overdue
-from nki_dist.runtime.stuck import deadlock
 from tests.collectives.kernels import hbm
 from tests.collectives.odd_ranks import (
     KERNELS,

@@ -12,7 +12,7 @@ import ray
 import ray.exceptions as raised
 from ray import cloudpickle
 
-from nki_dist.core_actor import alike, looking
+from nki_dist.core_actor import fingerprint, looking
 from nki_dist.errors import LaunchError
 
 # A process as a node's that has Ray and not this package.
@@ -38,16 +38,16 @@ def test_it_runs_where_the_package_is_missing() -> None:
     seen = json.loads(done.stdout)
     assert seen["versions"]["nki_dist"] == "not there: No module named 'nki_dist'"
     assert seen["versions"]["SciPy"] == "not there: No module named 'scipy'"
-    assert seen["versions"]["NumPy"] == alike.versions()["NumPy"]
+    assert seen["versions"]["NumPy"] == fingerprint.versions()["NumPy"]
     assert seen["ray"] == ray.__version__ and seen["products"] == "" and seen["files"] > 0
-    assert looking.absent(seen["versions"]) and not looking.absent(alike.versions())
+    assert looking.absent(seen["versions"]) and not looking.absent(fingerprint.versions())
 
 
 def test_here_it_tells_what_this_process_has() -> None:
     seen = looking.looker()()
-    assert seen["versions"] == alike.versions()
+    assert seen["versions"] == fingerprint.versions()
     assert "NumPy for " in seen["products"]
-    assert alike.imported().items() <= alike.versions().items()
+    assert fingerprint.imported().items() <= fingerprint.versions().items()
 
 
 def made(text: str) -> raised.ActorDiedError:
@@ -65,9 +65,9 @@ def task_error() -> Exception:
     return raised.RayTaskError("connect", "Traceback\nCan't get 'Net'", cause).as_instanceof_cause()
 
 
-GONE, ALIKE = "it doesn't answer for 6 s", {"versions": alike.versions()}
-NEWER = {"versions": {**alike.versions(), "nki_dist": "97.5.3"}}
-BROKEN = {"versions": {**alike.versions(), "nki_dist": "not there: no msgpack"}}
+GONE, EQUAL = "it doesn't answer for 6 s", {"versions": fingerprint.versions()}
+NEWER = {"versions": {**fingerprint.versions(), "nki_dist": "97.5.3"}}
+BROKEN = {"versions": {**fingerprint.versions(), "nki_dist": "not there: no msgpack"}}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ BROKEN = {"versions": {**alike.versions(), "nki_dist": "not there: no msgpack"}}
         (made("ModuleNotFoundError: No module named 'nki_dist'"), None, "package-missing", "ship"),
         (made("ImportError: x"), BROKEN, "package-missing", "can't import nki_dist: no msgpack"),
         (made("TypeError: takes 2"), NEWER, "nodes-differ", "97.5.3 there.*failed with: TypeError"),
-        (made("OSError: no"), ALIKE, "core-not-started", "processes of this world: OSError: no"),
+        (made("OSError: no"), EQUAL, "core-not-started", "processes of this world: OSError: no"),
         (made("OSError: no"), GONE, "core-not-started", "OSError: no; it doesn't answer for 6 s"),
         (task_error(), NEWER, "nodes-differ", "failed with: .*Net"),
         (raised.RuntimeEnvSetupError("no\n  pip"), None, "runtime-env", "environment of.*: .*no p"),
@@ -99,7 +99,7 @@ def test_what_is_final(monkeypatch, error: Exception, seen: Any, code: str, said
         (raised.ActorDiedError(), True, None),  # nobody knows why: perhaps with its node
         (raised.ActorUnschedulableError("no such node"), True, None),
         (raised.OutOfMemoryError("killed"), True, None),
-        (task_error(), True, ALIKE),  # a mistake of its own
+        (task_error(), True, EQUAL),  # a mistake of its own
         (task_error(), True, GONE),
     ],
 )

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_dist.core_actor import alike, members
+from nki_dist.core_actor import fingerprint, members
 from nki_dist.core_actor.members import Member, compare, otherwise, require_versions
 from nki_dist.errors import ClusterWarning, LaunchError
 
@@ -50,12 +50,12 @@ def test_a_process_says_for_which_processor_numpy_has_code() -> None:
 
 def test_other_versions_are_an_error_that_names_node_and_both(monkeypatch) -> None:
     monkeypatch.setattr(members, "title", lambda node: f"Ray node {node} (10.0.0.9)")
-    here = alike.imported()
-    there = {**alike.versions(), "NumPy": "1.2.3"}
-    alike_ = [Member(1, "aa", "", here), Member(2, "bb", "", alike.versions())]
-    require_versions(alike_)
+    here = fingerprint.imported()
+    there = {**fingerprint.versions(), "NumPy": "1.2.3"}
+    equal = [Member(1, "aa", "", here), Member(2, "bb", "", fingerprint.versions())]
+    require_versions(equal)
     with pytest.raises(LaunchError) as caught:
-        require_versions([*alike_, Member(3, "cc", "", there)])
+        require_versions([*equal, Member(3, "cc", "", there)])
     assert caught.value.code == "nodes-differ"
     text = f"Ray node cc (10.0.0.9) has NumPy: 1.2.3 there, {np.__version__} here\n"
     assert text in str(caught.value) and "runtime_env" in str(caught.value)
@@ -64,7 +64,7 @@ def test_other_versions_are_an_error_that_names_node_and_both(monkeypatch) -> No
 
 def test_another_state_of_the_package_is_another_version(monkeypatch) -> None:
     monkeypatch.setattr(members, "title", str)
-    edited = {**alike.versions(), alike.FILES: "0123456789ab"}
+    edited = {**fingerprint.versions(), fingerprint.FILES: "0123456789ab"}
     with pytest.raises(LaunchError, match="files of nki_dist: 0123456789ab there, "):
         require_versions([Member(1, "aa", "", edited)])
     newer = {**edited, "nki_dist": "97.5.3"}

@@ -172,8 +172,8 @@ def test_sums_of_different_numbers_of_launches_are_told_apart():
     assert one.endswith("once.py") and two.endswith("(sum of 2 launches, 8.0 each)")
     assert "of different numbers of launches; per launch it is twice.py 8.0, once.py 10.0" in order
     assert band == f"a band {HELD}"
-    alike = rank.report_of([made[0], program("b.py", 7, 8, 9)])
-    assert "per launch" not in rank._text(alike)
+    equal = rank.report_of([made[0], program("b.py", 7, 8, 9)])
+    assert "per launch" not in rank._text(equal)
 
 
 def test_bands_that_overlap_are_within_noise():

@@ -36,10 +36,10 @@ def swap_halves(x, ordered):
     return out
 
 
-def both_store(x, alike):
+def both_store(x, equal):
     """Both cores store the whole output: the same bytes, or each its own number."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm, name="out")
-    t = nl.full(x.shape, 1 if alike else nl.program_id(0), dtype=x.dtype, buffer=nl.sbuf)
+    t = nl.full(x.shape, 1 if equal else nl.program_id(0), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=out, src=t)
     return out
 

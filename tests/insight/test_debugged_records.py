@@ -8,7 +8,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.launcher.asked import Asker
+from nki_dist.launcher.queries import Querier
 from nki_dist.launcher.session import session
 from tests.insight.lines import lines_of
 
@@ -34,14 +34,14 @@ def test_launches_of_debugged_ranks_are_asked_with_the_inputs_and_programs_of_ea
         origin = record.origin(output=0, index=(1, 2), rank=2)
         return [len(record.writes("data", core=0, rank=n)) for n in range(3)], origin
 
-    session().observer = asker = Asker(ask)
+    session().observer = querier = Querier(ask)
     try:
         with nki.World(ranks=3, lnc=lnc, host="debug") as world:
             given = [np.full((2, 3), n, np.float32) for n in (2, 200, 11)]
             outputs = world.run(powers, nki.per_rank(given))
     finally:
         session().observer = None
-    ((_, _, (writes, origin)),) = asker.answers
+    ((_, _, (writes, origin)),) = querier.answers
     assert [float(out[0, 0]) for out in outputs] == [256, 200, 121]
     assert writes == [4, 1, 2]
     assert origin.value == 121 and origin[0].rank == 2

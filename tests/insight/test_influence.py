@@ -1,4 +1,5 @@
-"""What a result depends on, held against trying all elements one by one, for every instruction."""
+"""What a result depends on, checked against trying all elements one by one, for every
+instruction."""
 
 from __future__ import annotations
 

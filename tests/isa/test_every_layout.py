@@ -102,8 +102,8 @@ def overlaps() -> list[Any]:
     for case in CASES:
         shape, dtype, memory = case.outputs[0]
         for n, a in enumerate(case.inputs):
-            alike = a.shape == shape and dtypes.of(a.dtype) is dtype and memory == nl.sbuf
-            if alike and case.instruction != "tensor_copy_predicated":  # it keeps parts of dst
+            equal = a.shape == shape and dtypes.of(a.dtype) is dtype and memory == nl.sbuf
+            if equal and case.instruction != "tensor_copy_predicated":  # it keeps parts of dst
                 found.append(pytest.param(case, n, id=f"{case.instruction} {case.form} {n}"))
     return found
 

@@ -119,16 +119,16 @@ except nki.errors.NkiError as error:
 
 
 @pytest.fixture
-def own_ray_folder():
+def started_variables():
     with ray_folder() as variables:
         yield variables
 
 
 @needs_tokens
 @pytest.mark.slow
-def test_a_cluster_that_asks_for_a_token(tmp_path, own_ray_folder):
+def test_a_cluster_that_asks_for_a_token(tmp_path, started_variables):
     """Once with each mistake; Ray tries for some twenty seconds before it says so."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | own_ray_folder
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | started_variables
 
     def environment(name: str, token: str | None, **more: str) -> dict[str, str]:
         home = tmp_path / name

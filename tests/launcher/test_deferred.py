@@ -11,7 +11,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.collectives as ncc
 from nki_dist.errors import LaunchError, NkiValidationError
-from nki_dist.hbm.stacks import all_made, make_fill
+from nki_dist.hbm.stacks import make_fill, with_arrays
 from tests.launcher import kernels as K
 
 RANKS = 4
@@ -144,7 +144,7 @@ def test_another_node_gets_the_function(world):
         shard(3).tobytes(),
     ]
     calls.clear()
-    made = all_made(launches[0].inputs, [3])
+    made = with_arrays(launches[0].inputs, [3])
     assert calls == [3]
     assert np.array_equal(made[3][0], shard(3))
     assert callable(made[2][0])

@@ -20,7 +20,7 @@ NODE = Process(12, "raylet", "/tmp/ray/session_1", "2.60.0")
 GOOD = RayFacts(
     version="2.60.0",
     answers={"127.0.0.1:6379": "Connection refused", "10.0.0.1": ""},
-    own_address="10.0.0.1",
+    local_address="10.0.0.1",
     disk=9 << 30,
 )
 

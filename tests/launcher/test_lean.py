@@ -12,8 +12,8 @@ from ray._private.node import Node
 
 from nki_dist.core_actor import ray_parts, ray_session
 from nki_dist.core_actor.lean import HELPERS, without_helpers
-from nki_dist.core_actor.lifeline import Lifeline
 from nki_dist.core_actor.ray_session import ensure_ray
+from nki_dist.core_actor.watchdog import Watchdog
 
 PROGRAM = """
 import nki_dist as nki
@@ -69,10 +69,10 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
 def test_only_a_ray_that_is_started_here(monkeypatch, address):
     own, seen, ours = methods(), [], []
     owner = SimpleNamespace(started=lambda: ours.append(address))
-    monkeypatch.setattr(ray_session, "own_ray", lambda: owner)
+    monkeypatch.setattr(ray_session, "local_ray", lambda: owner)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **_: seen.append(methods()))
-    monkeypatch.setattr(Lifeline, "here", lambda: None)
+    monkeypatch.setattr(Watchdog, "here", lambda: None)
     ensure_ray(address)
     assert [found == own for found in seen] == [address == "auto"]
     assert ours == ["local"] * (address == "local")  # which ends with the program

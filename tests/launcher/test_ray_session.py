@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 import pytest
 import ray
 
-from nki_dist.core_actor.lifeline import Lifeline
 from nki_dist.core_actor.ray_session import (
     FREE_VARIABLE,
     HEAD_VARIABLE,
     STORE_VARIABLE,
     ensure_ray,
 )
+from nki_dist.core_actor.watchdog import Watchdog
 from nki_dist.errors import LaunchError
 from tests.faults.servers import Server
 
@@ -90,7 +90,7 @@ def test_threads_start_one_ray(monkeypatch) -> None:
         threading.Event().wait(0.05)  # others come meanwhile
         started.append(options)
 
-    monkeypatch.setattr(Lifeline, "here", lambda: None)
+    monkeypatch.setattr(Watchdog, "here", lambda: None)
     monkeypatch.setattr(ray, "is_initialized", lambda: bool(started))
     monkeypatch.setattr(ray, "init", slow)
     with ThreadPoolExecutor(4) as threads:

@@ -157,13 +157,13 @@ def in_orders(orders: int, seed: int = 0, limit: int = 1 << 30) -> Iterator[Trie
     Args:
         limit: bytes of all storages of a launch.
     """
-    tried, own = Tried(), hosts.InProcessHost.launch
+    tried, original = Tried(), hosts.InProcessHost.launch
 
     def launch(host: Any, launch: hosts.Launch) -> hosts.LaunchResult:
         try:
-            return own(host, launch)
+            return original(host, launch)
         finally:
-            _try(host, launch, own, tried, orders, seed, limit)
+            _try(host, launch, original, tried, orders, seed, limit)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hosts.InProcessHost, "launch", launch)
@@ -171,7 +171,7 @@ def in_orders(orders: int, seed: int = 0, limit: int = 1 << 30) -> Iterator[Trie
 
 
 def _try(
-    host: Any, launch: Any, own: Any, tried: Tried, orders: int, seed: int, limit: int
+    host: Any, launch: Any, original: Any, tried: Tried, orders: int, seed: int, limit: int
 ) -> None:
     programs = launch.compiled.as_run.programs
     storages = sum(s.nbytes for p in programs for s in p.storages if s.role == "local")
@@ -186,11 +186,11 @@ def _try(
         return
     tried.steps += sum(o.steps for o in ordered.values())
     tried.free += sum(o.free for o in ordered.values())
-    want = _outcome(host, launch, own, ordered, lnc, None)
+    want = _outcome(host, launch, original, ordered, lnc, None)
     for n in range(orders):
         rng = random.Random(f"{seed} {n}")
         tried.orders += 1
-        got = _outcome(host, launch, own, ordered, lnc, rng)
+        got = _outcome(host, launch, original, ordered, lnc, rng)
         if got != want:
             what = [name for name, one, two in zip(_WHAT, got, want, strict=True) if one != two]
             tried.differences.append(f"{programs[0].kernel}, order {n}: {', '.join(what)}")
@@ -200,7 +200,7 @@ _WHAT = ("outputs", "printing", "error")
 
 
 def _outcome(
-    host: Any, launch: Any, own: Any, ordered: Any, lnc: int, rng: random.Random | None
+    host: Any, launch: Any, original: Any, ordered: Any, lnc: int, rng: random.Random | None
 ) -> tuple[Any, ...]:
     """Bytes of what cores share, what they print, and the error."""
     printed: list[Any] = []
@@ -217,7 +217,7 @@ def _outcome(
         for module in (kit, memory):
             patch.setattr(module, "aligned", unlike)
         try:
-            result = own(other, replace(launch, printer=printer, warn=lambda warning: None))
+            result = original(other, replace(launch, printer=printer, warn=lambda warning: None))
         except Exception as error:  # with a need missing, whatever kind
             if rng is None and not isinstance(error, NkiError):
                 raise

@@ -157,10 +157,12 @@ def test_what_is_missing_is_noticed(missing: str, monkeypatch: pytest.MonkeyPatc
     elif missing == "buffers":
         monkeypatch.setattr(placing, "buffer_needs", lambda laned, of: laned.needs)
     else:
-        own = placing.lives
+        original = placing.lives
 
         def brief(*asked: Any) -> Any:
-            return {space: life._replace(last=life.first) for space, life in own(*asked).items()}
+            return {
+                space: life._replace(last=life.first) for space, life in original(*asked).items()
+            }
 
         monkeypatch.setattr(placing, "lives", brief)
     assert random_differences() or differences(*KERNELS["flash_fwd"])

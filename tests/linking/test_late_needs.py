@@ -106,4 +106,4 @@ def test_who_uses_what_a_late_one_leaves_waits_for_it(kernel, late, waits):
 
 @pytest.mark.filterwarnings("ignore::nki_dist.errors.NkiWarning")
 def test_lanes_have_no_sums_of_their_own_where_a_late_one_adds():
-    assert "accumulators" not in Planner(linked_of(sums), 2).own
+    assert "accumulators" not in Planner(linked_of(sums), 2).per_lane

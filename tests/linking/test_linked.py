@@ -61,8 +61,8 @@ def test_what_is_sent_is_equal_and_printed_alike(tmp_path) -> None:
             assert one == other == there, intact.name
             assert text(one) == text(other) == text(there)
             assert " object at " not in text(one)
-            own = set(map(id, instructions(there.program.body)))
-            assert {id(i) for i in _instructions(there.body)} <= own
+            its = set(map(id, instructions(there.program.body)))
+            assert {id(i) for i in _instructions(there.body)} <= its
 
 
 def twice(x: Any, w: Any) -> Any:

@@ -101,10 +101,10 @@ def test_random_programs() -> None:
 
 
 def _without(function: str, number: int) -> Callable[[Operation], list[needs.Touch]]:
-    own = needs.touches
+    original = needs.touches
 
     def touches(o: Operation) -> list[needs.Touch]:
-        found = own(o)
+        found = original(o)
         if o.function.name == function:
             read = [t for t in found if not t.writes]
             found.remove(read[number])
@@ -122,8 +122,8 @@ def test_a_read_that_is_left_out_is_noticed(function: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("space", ["accumulators", "random", "registers", "order"])
 def test_a_space_that_is_left_out_is_noticed(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = needs.touches
-    monkeypatch.setattr(needs, "touches", lambda o: [t for t in own(o) if t.space[0] != space])
+    original = needs.touches
+    monkeypatch.setattr(needs, "touches", lambda o: [t for t in original(o) if t.space[0] != space])
     tried, _ = run_random(range(30), 4, until=True)
     assert tried.differences
 

@@ -281,5 +281,5 @@ def test_computed_numbers_are_told_apart_by_value_and_sign():
 def test_operations_with_other_constants_are_of_other_kinds(one, other):
     kinds = Kinds(Lowering(arch.get("trn2")))
     place = Place(("storage", 1), 0, (4,), (4,), np.float32)
-    runs = [kinds.made([op(fill, place, value)], 0).kind for value in (one, other, one)]
+    runs = [kinds.run_of([op(fill, place, value)], 0).kind for value in (one, other, one)]
     assert runs == [0, 1, 0]

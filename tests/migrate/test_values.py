@@ -1,4 +1,5 @@
-"""Migrated kernels of Beta 1 compute the same bits, held to 0.7 with deprecations as errors."""
+"""Migrated kernels of Beta 1 compute the same bits, checked against 0.7 with deprecations as
+errors."""
 
 from __future__ import annotations
 

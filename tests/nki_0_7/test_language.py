@@ -70,17 +70,17 @@ def keyword_only(x, *, factor=2.0):
 
 
 @pytest.mark.parametrize("host", ["inprocess", "debug"])
-@pytest.mark.parametrize("held_to", [None, "0.7"])
-def test_generators_and_inheritance(held_to, host):
+@pytest.mark.parametrize("against_release", [None, "0.7"])
+def test_generators_and_inheritance(against_release, host):
     kernel = nki.jit(of_all_python)
-    with nki.World(host=host, release=held_to) as world:
+    with nki.World(host=host, release=against_release) as world:
         (out,) = world.run(kernel, X)
     assert np.array_equal(out, X * np.float32(2) + np.float32(1))
-    asked = "refusals=all" if held_to is None else f"refusals=all,release={held_to}"
+    asked = "refusals=all" if against_release is None else f"refusals=all,release={against_release}"
     codes = {w.code for w in nki.simulate(kernel, check=asked).compile(X).warnings}
     # By default the kernel may be one of 0.6, whose compiler is reported to refuse some of it.
     expected = {"python-comprehension", "python-targets", "python-builtin", "python-raise"}
-    assert codes == (set() if held_to == "0.7" else expected)
+    assert codes == (set() if against_release == "0.7" else expected)
 
 
 def test_rules_of_0_6_dont_hold_in_0_7():
@@ -100,9 +100,9 @@ def test_rules_of_0_6_dont_hold_in_0_7():
     for kernel in (number_keys, keyword_only):
         with nki.World(host="inprocess", release="0.7") as world:
             world.run(nki.jit(kernel), x)
-        for held_to in (None, "0.6"):
+        for against_release in (None, "0.6"):
             with (
-                nki.World(host="inprocess", release=held_to) as world,
+                nki.World(host="inprocess", release=against_release) as world,
                 pytest.raises(errors.CompileError, match=r"AWS's compiler|dicts of kernels"),
             ):
                 world.run(nki.jit(kernel), x)

@@ -47,11 +47,11 @@ def with_fori_loop(x):
     return out
 
 
-def launched(kernel, held_to=None, host="inprocess"):
+def launched(kernel, against_release=None, host="inprocess"):
     """What a launch returns, and the codes of its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with nki.World(host=host, release=held_to) as world:
+        with nki.World(host=host, release=against_release) as world:
             (out,) = world.run(nki.jit(kernel), X)
     return out, [(w.message.code, w.category) for w in caught]
 
@@ -77,9 +77,9 @@ def test_what_0_7_removed(name, host):
     assert caught.value.code == "release-removed" and caught.value.location.startswith(__file__)
 
 
-@pytest.mark.parametrize("held_to", [None, "0.6", "0.7", "any"])
-def test_what_replaces_them_is_in_both(held_to):
-    out, codes = launched(with_fori_loop, held_to)
+@pytest.mark.parametrize("against_release", [None, "0.6", "0.7", "any"])
+def test_what_replaces_them_is_in_both(against_release):
+    out, codes = launched(with_fori_loop, against_release)
     assert np.array_equal(out, X)
     # 0.6 has it that inner functions may be refused unless they are bodies; so there is nothing.
     assert codes == []
@@ -106,8 +106,8 @@ def test_deprecated_ranges(name):
             nl.store(out[i], nl.load(x[i]))
         return out
 
-    for held_to in (None, "0.6"):
-        assert launched(kernel, held_to)[1] == []
+    for against_release in (None, "0.6"):
+        assert launched(kernel, against_release)[1] == []
     out, codes = launched(kernel, "0.7")
     assert np.array_equal(out, X) and codes == [("release-deprecated", errors.ReleaseWarning)]
 
@@ -179,8 +179,8 @@ def test_install_says_it_for_the_process():
 def test_records_keep_the_release(monkeypatch):
     """They are made in a world of their own."""
     monkeypatch.setenv("NKI_DIST_RELEASE", "0.7")
-    for held_to in ("0.6", "any"):
-        with nki.World(host="inprocess", release=held_to) as world:
+    for against_release in ("0.6", "any"):
+        with nki.World(host="inprocess", release=against_release) as world:
             record = world.record(nki.jit(with_dynamic_range), X)
         assert np.array_equal(record.outputs[0], X)
 
@@ -223,7 +223,9 @@ def test_what_0_6_has_not(name):
         ADDED[name](x)
         return output(nl.load(x))
 
-    with pytest.raises(errors.CompileError, match=r"came with NKI 0\.7.*held to 0\.6") as caught:
+    with pytest.raises(
+        errors.CompileError, match=r"came with NKI 0\.7.*checked against 0\.6"
+    ) as caught:
         launched(kernel, "0.6")
     assert caught.value.code == "release-added" and name in caught.value.message
 

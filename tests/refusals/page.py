@@ -39,8 +39,8 @@ A kernel that runs in a simulator may still not compile for a device. This page 
 are known of AWS's compiler and can be seen without it. What AWS documents is an error here, what is
 only reported is a [`CompilerMayRejectWarning`](api/errors.md), one for a launch. Evidence
 decides: a rule that a published kernel breaks which ran on a device ("broken by") is silent,
-whatever a document says. Kernels of Beta 1 (`neuronxcc.nki`) are held to Beta 1's rules; rules
-that came later aren't asked of them.
+whatever a document says. Kernels of Beta 1 (`neuronxcc.nki`) are checked against Beta 1's rules;
+rules that came later aren't asked of them.
 
     nki-dist check PROGRAM              # every place of its kernels, without running them
     nki-dist check --strict PROGRAM     # also what published kernels do, with both sources

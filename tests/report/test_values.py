@@ -16,7 +16,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
-from nki_dist.insight.columns import folds
+from nki_dist.insight.columns import run_lengths
 from nki_dist.insight.film import INFINITE, NAN, Film, Picture
 from tests.insight.lines import lines_of
 
@@ -164,7 +164,7 @@ def test_a_film_is_a_log(record):
     ],
 )
 def test_folds(lines, want):
-    assert folds(np.array([ord(c) for c in lines], np.int64)) == want
+    assert run_lengths(np.array([ord(c) for c in lines], np.int64)) == want
 
 
 def test_hostile_texts_are_escaped():

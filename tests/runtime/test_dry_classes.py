@@ -16,7 +16,7 @@ from nki_dist import errors
 from nki_dist.runtime import dry_classes, dry_report
 from nki_dist.runtime.dry_classes import run_classes
 from nki_dist.timing import make_profile
-from nki_dist.timing.folded import FoldedTimeline
+from nki_dist.timing.representatives import RepresentedTimeline
 from tests.collectives import kernels as C
 from tests.collectives.wrong_table import PROGRAMS
 
@@ -183,7 +183,7 @@ def test_the_same_as_without_classes(name: str, ranks: int) -> None:
         assert (a.core, a.trips, a.messages) == (b.core, b.trips, b.messages)
     timeline = one.profile.timeline
     if ranks > 8:
-        assert isinstance(timeline, FoldedTimeline) == case.folds
+        assert isinstance(timeline, RepresentedTimeline) == case.folds
     whole = timeline.launch.replayed()
     assert make_profile(whole, one.profile.kernel).to_dict() == one.profile.to_dict()
     assert one.profile.to_dict() == every.profile.to_dict()

@@ -143,12 +143,12 @@ def race_of(plain):
         for n, access in enumerate(side):
             if access[4] is not None:
                 continue
-            own = taken([one for one in side[:n] if one[4] is not None], unit)
+            mine = taken([one for one in side[:n] if one[4] is not None], unit)
             for cell, seen in cells_of(access, access[3], unit):
                 if cell not in final[1 - core]:
                     continue
                 value, before, theirs = final[1 - core][cell]
-                if cell in own and own[cell][0] == value:
+                if cell in mine and mine[cell][0] == value:
                     continue
                 if seen != value or before != value:
                     return "load", access[0], core, theirs, cell * unit, 0

@@ -44,12 +44,12 @@ def test_threads_end_with_their_world(how, monkeypatch):
     x = np.linspace(0, 1, 128 * 64, dtype=np.float32).reshape(128, 64)
     (out,) = world.run(two, x)
     assert out[0].tobytes() == out[1].tobytes()
-    own = lane_threads() - before
-    assert len(own) == 2
+    threads = lane_threads() - before
+    assert len(threads) == 2
     if how == "closed":
         world.close()
     del world
-    assert end(own)
+    assert end(threads)
 
 
 def test_libraries_with_a_limit_for_each_thread_are_limited_in_each(monkeypatch):

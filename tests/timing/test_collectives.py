@@ -1,4 +1,4 @@
-"""Collectives in simulated time: prices by hand, documented crossovers, meetings in a replay."""
+"""Collectives in simulated time: costs by hand, documented crossovers, rendezvous in a replay."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import nki_dist.language as nl
 from bench import collectives_time
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.price import all_to_all_ns, price_ns, stages
+from nki_dist.collectives.cost import all_to_all_ns, cost_ns, stages
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.timing.exchange import EXCHANGES
-from nki_dist.timing.meeting import Meetings
+from nki_dist.timing.rendezvous import OpenRendezvous
 from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
 
@@ -41,9 +41,9 @@ def question(nbytes: int, topology: Topology = TRN2, group=None, opcode="all_red
     return Question(opcode, nbytes, ranks, RankLayout(topology.ranks_per_chip, node), topology.arch)
 
 
-def price(nbytes: int, forced: str = "", topology: Topology = TRN2, **which) -> float:
+def cost(nbytes: int, forced: str = "", topology: Topology = TRN2, **which) -> float:
     q = question(nbytes, topology, **which)
-    return price_ns(q, choose(q, forced), topology)
+    return cost_ns(q, choose(q, forced), topology)
 
 
 def sizes(step: int = 1) -> list[int]:
@@ -58,14 +58,14 @@ def sizes(step: int = 1) -> list[int]:
 def test_time_never_falls_with_size_whichever_algorithm_is_chosen() -> None:
     """It stays where a second to a fourth channel takes what is added."""
     points = sorted({*sizes(8), MIB - 4, MIB, MIB + 4, 56 * MIB - 4, 56 * MIB, 56 * MIB + 4})
-    times = [price(n) for n in points]
+    times = [cost(n) for n in points]
     assert all(a <= b for a, b in pairwise(times))
-    assert all(price(n) < price(5 * n) for n in points)
+    assert all(cost(n) < cost(5 * n) for n in points)
 
 
 @pytest.mark.parametrize("name", ["ring", "mesh", "single_step_mesh", "rdh", "kangaring"])
 def test_every_algorithm_alone_grows_with_size(name: str) -> None:
-    times = [price(n, name) for n in sizes()]
+    times = [cost(n, name) for n in sizes()]
     assert all(a < b for a, b in pairwise(times))
 
 
@@ -84,7 +84,7 @@ def test_curves_cross_where_the_documented_ranges_meet(
     cheaper: str, dearer: str, low: int, high: int
 ) -> None:
     for n in [low, *(s for s in sizes() if low < s < high), high]:
-        assert price(n, cheaper) < price(n, dearer), n
+        assert cost(n, cheaper) < cost(n, dearer), n
 
 
 def test_the_choice_is_the_cheapest_but_for_single_step() -> None:
@@ -94,24 +94,24 @@ def test_the_choice_is_the_cheapest_but_for_single_step() -> None:
             assert chosen == "mesh"
             continue
         others = ("ring", "mesh", "single_step_mesh", "rdh", "kangaring")
-        best = min(others, key=lambda name: price(n, name))
-        assert price(n) <= price(n, best) * 1.01, (n, chosen, best)
+        best = min(others, key=lambda name: cost(n, name))
+        assert cost(n) <= cost(n, best) * 1.01, (n, chosen, best)
 
 
-# ---- prices by hand -----------------------------------------------------------------------------
+# ---- costs by hand -----------------------------------------------------------------------------
 
 
 def test_ring_by_hand() -> None:
     # 126 hops; 5 reads or writes of 63/64 of the buffer.
     nbytes = 64 * MIB
     copying = 5 * 63 / 64 * nbytes / TOUCH
-    assert price(nbytes, "ring") == pytest.approx(START + 126 * HOP + copying)
+    assert cost(nbytes, "ring") == pytest.approx(START + 126 * HOP + copying)
 
 
 def test_kangaring_has_half_the_hops_and_fewer_touches() -> None:
     nbytes = 128 * MIB
     copying = (4 * 32 - 1 + 3 * 32 - 1) / 64 * nbytes / TOUCH
-    assert price(nbytes, "kangaring") == pytest.approx(START + 64 * HOP + copying)
+    assert cost(nbytes, "kangaring") == pytest.approx(START + 64 * HOP + copying)
 
 
 def test_rdh_has_ten_steps() -> None:
@@ -144,10 +144,10 @@ def test_two_neighbours_have_one_link() -> None:
 
 def test_an_all_reduce_is_scattering_then_gathering() -> None:
     for name in ("ring", "kangaring", "mesh", "rdh"):
-        gather = price(256 * MIB, name, opcode="all_gather")
-        scatter = price(256 * MIB, name, opcode="reduce_scatter")
+        gather = cost(256 * MIB, name, opcode="all_gather")
+        scatter = cost(256 * MIB, name, opcode="reduce_scatter")
         assert name in ("mesh", "rdh") or scatter > gather, name  # on a chip, sums are read once
-        whole = price(256 * MIB, name)
+        whole = cost(256 * MIB, name)
         assert whole == pytest.approx(gather + scatter - START), name
 
 
@@ -175,7 +175,7 @@ def test_an_ultraserver_needs_no_efa() -> None:
     whole = system("trn2-ultraserver")
     q = question(8 * MIB, whole)
     assert max(s.latency for s in stages(q, choose(q), whole)) < 15000
-    assert price(8 * MIB, topology=whole) < price(8 * MIB, topology=system("trn2", ranks=256))
+    assert cost(8 * MIB, topology=whole) < cost(8 * MIB, topology=system("trn2", ranks=256))
 
 
 def test_groups_of_one_chip_share_its_links() -> None:
@@ -198,12 +198,12 @@ def test_every_system_and_algorithm_has_a_price(name: str, opcode: str) -> None:
         except LaunchError:
             assert forced in ("rdh", "hierarchical")  # inf2 and trn3-gen2 aren't powers of two
             continue
-        assert np.isfinite(price_ns(q, algorithm, topology))
+        assert np.isfinite(cost_ns(q, algorithm, topology))
     assert np.isfinite(all_to_all_ns(question(MIB, topology, opcode="all_to_all"), topology))
 
 
 def test_a_group_of_one_only_starts() -> None:
-    assert price(MIB, group=(3,)) == START
+    assert cost(MIB, group=(3,)) == START
 
 
 # ---- in a profile -------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_all_members_are_over_at_once_when_the_last_has_come(lnc: int) -> None:
     nbytes = 64 * 96 * 4
     topology = Topology(run.profile.timeline.arch, 3, lnc)
     took = events[0].end - max(e.start for e in events)
-    assert took == pytest.approx(price(nbytes, topology=topology))
+    assert took == pytest.approx(cost(nbytes, topology=topology))
 
 
 def test_groups_do_not_wait_for_each_other() -> None:
@@ -342,7 +342,7 @@ def test_tensors_of_a_core_have_the_channels_of_that_core() -> None:
         run = world.run(in_sbuf, x, profile=True)
     events = collectives(run)
     q = question(128 * 512 * 4, Topology(run.profile.timeline.arch, 2, 2))
-    own, shared = (price_ns(q, choose(q), TRN2, 2, cores) for cores in (1, 2))
+    own, shared = (cost_ns(q, choose(q), TRN2, 2, cores) for cores in (1, 2))
     took = events[0].end - max(events[0].start, events[2].start)
     assert took == pytest.approx(own)
     assert own > shared
@@ -361,12 +361,12 @@ def test_the_forced_algorithm_is_the_one_that_is_priced(monkeypatch: pytest.Monk
 
 
 def test_who_never_comes_is_named() -> None:
-    meetings = Meetings()
-    assert meetings.come("all_reduce", (0, 1), 0, 7, 10.0, 5.0) is None
-    both = meetings.come("all_reduce", (0, 1), 1, 3, 30.0, 5.0)
+    rendezvous = OpenRendezvous()
+    assert rendezvous.come("all_reduce", (0, 1), 0, 7, 10.0, 5.0) is None
+    both = rendezvous.come("all_reduce", (0, 1), 1, 3, 30.0, 5.0)
     assert both is not None
     assert (both.last, both.over, both.who) == ((1, 3), 35.0, [(0, 7), (1, 3)])
-    assert meetings.describe([]) == []
+    assert rendezvous.describe([]) == []
 
 
 # ---- the page -----------------------------------------------------------------------------------

@@ -308,7 +308,7 @@ def test_later_releases_are_reordered_a_little():
 
 
 def test_beta_1_is_reordered_freely():
-    """Instructions of today in a kernel that is held to the rules of Beta 1."""
+    """Instructions of today in a kernel that is checked against the rules of Beta 1."""
     free = functools.partial(behind_a_load)
     functools.update_wrapper(free, behind_a_load).__beta1__ = True
     assert early(estimated(free, spec(128, 4096))) == 3 * LOOK_AHEAD

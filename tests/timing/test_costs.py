@@ -17,7 +17,7 @@ from nki_dist.isa import INSTRUCTIONS
 from tests.timing.costs.along_rows import RANDOM, REDUCTIONS, SELECTIONS
 from tests.timing.costs.elementwise import ACTIVATIONS, ARITHMETIC, COPIES
 from tests.timing.costs.products import PRODUCTS
-from tests.timing.costs.rows import U32, Row, priced, sb
+from tests.timing.costs.rows import U32, Row, cost_of, sb
 from tests.timing.costs.transfers import TRANSFERS
 
 ROWS = [
@@ -64,16 +64,16 @@ AT_LEAST = {
 
 @pytest.mark.parametrize("opcode", AT_LEAST)
 def test_an_instruction_keeps_its_engine_for_the_issue_interval(opcode):
-    assert priced(opcode, AT_LEAST[opcode], min_issue_cycles=130).cycles == 130
+    assert cost_of(opcode, AT_LEAST[opcode], min_issue_cycles=130).cycles == 130
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.opcode} {row.case}".strip())
 def test_cost(row: Row):
-    assert priced(row.opcode, row.issue, row.platform, row.cores) == row.cost
+    assert cost_of(row.opcode, row.issue, row.platform, row.cores) == row.cost
 
 
 def test_every_instruction_is_here():
-    """Collectives are priced by their stages: test_collectives."""
+    """Collectives have the cost of their stages: test_collectives."""
     assert {row.opcode for row in ROWS} == {
         name for name, spec in INSTRUCTIONS.items() if spec.engines != ("cc",)
     }

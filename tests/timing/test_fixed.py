@@ -92,4 +92,4 @@ def test_costs_of_every_instruction_ask_operands_for_their_shape_alone(file):
         for i in instructions(program.body):
             spec = INSTRUCTIONS[i.opcode]
             alone = i.with_args({name: shapes(value) for name, value in i.args.items()})
-            assert spec.price(alone, machine) == spec.price(i, machine)
+            assert spec.cost_of(alone, machine) == spec.cost_of(i, machine)

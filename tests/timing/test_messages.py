@@ -69,7 +69,7 @@ def test_an_exchange_needs_a_rule():
 
 def test_a_rule_can_be_replaced():
     def instant(i, me, seats, machine):
-        return Exchange("meeting", (1 - me,), (1 - me,), 5.0, 7.0)
+        return Exchange("rendezvous", (1 - me,), (1 - me,), 5.0, 7.0)
 
     programs, machine = compiled(exchange, [(2, 2)], cores=2)
     rules = {**EXCHANGES, "core_barrier": instant}
@@ -84,7 +84,7 @@ def test_a_rule_can_be_replaced():
 def test_a_meeting_is_over_for_all_when_the_last_has_come(late):
     """Who came earlier is held by the last one, its own work done; the last one isn't held."""
 
-    def meeting(x):
+    def rendezvous(x):
         out = nl.ndarray((2, 4, 4), nl.float32, buffer=nl.shared_hbm)
         if nl.program_id(0) == late:
             nisa.memset(dst=nl.ndarray((128, 999), nl.float32, buffer=nl.sbuf), value=0)
@@ -97,7 +97,7 @@ def test_a_meeting_is_over_for_all_when_the_last_has_come(late):
     def together(i, me, places, machine):
         return Exchange("all", (), (), 5.0, 70.0, meets=(0, 1))
 
-    programs, machine = compiled(meeting, [(2, 2)], cores=2)
+    programs, machine = compiled(rendezvous, [(2, 2)], cores=2)
     rules = {**EXCHANGES, "core_barrier": together}
     timeline = replay(programs, [[], []], machine, exchanges=rules)
     last, first = timeline.cores[late], timeline.cores[1 - late]

@@ -12,14 +12,14 @@ import nki_dist as nki
 from nki_dist.compat import beta1
 from nki_dist.compat.beta1 import isa as old_isa
 from nki_dist.compat.beta1 import language as old
-from nki_dist.timing.compiled.rotation import Stay, rooms
+from nki_dist.timing.compiled.rotation import Stay, shares
 
 KIB = 1 << 10
 
 
 @dataclass(frozen=True)
 class Made:
-    """What `rooms` asks of a storage: the line that made it."""
+    """What `shares` asks of a storage: the line that made it."""
 
     location: int
     called: str = ""
@@ -42,7 +42,7 @@ def rounds(count: int, *sizes: int) -> list[Stay]:
 
 def depths(stays: list[Stay], capacity: int) -> dict[int, int]:
     """How many buffers each line has; every stay has a place in one room."""
-    found = rooms(stays, range(len(stays)), capacity)
+    found = shares(stays, range(len(stays)), capacity)
     assert sorted(n for _, sharing in found for n in sharing) == list(range(len(stays)))
     assert all(sharing == sorted(sharing) for _, sharing in found)
     return {
@@ -72,7 +72,7 @@ def test_tensors_in_use_at_once_have_a_buffer_each():
 
 def test_lines_share_what_is_too_small_for_all_of_them():
     stays = rounds(3, 60) + [stay(1, 60, 10 + n, 10 + n) for n in range(3)]
-    assert rooms(stays, range(6), 100) == [(100, [0, 1, 2, 3, 4, 5])]
+    assert shares(stays, range(6), 100) == [(100, [0, 1, 2, 3, 4, 5])]
 
 
 def test_no_line_has_less_than_it_uses_at_once_nor_all_together_more_than_there_is():
@@ -84,7 +84,7 @@ def test_no_line_has_less_than_it_uses_at_once_nor_all_together_more_than_there_
             stays.append(stay(line, 3 + line, at, at + random.randrange(6)))
             at += random.randrange(1, 3)
         capacity = random.randrange(5, 120)
-        found = rooms(stays, range(len(stays)), capacity)
+        found = shares(stays, range(len(stays)), capacity)
         assert sum(size for size, _ in found) <= capacity
         if len(found) == 1:
             continue
@@ -123,5 +123,5 @@ def test_what_is_kept_while_others_of_its_line_come_and_go_takes_no_turn():
     """Three of eight stay: they have room of their own, and the others two buffers."""
     kept = [stay(0, 20, n, 100) for n in range(3)]
     others = [stay(0, 20, 10 + 2 * n, 11 + 2 * n) for n in range(5)]
-    found = rooms([*kept, *others], range(8), 100, 2)
+    found = shares([*kept, *others], range(8), 100, 2)
     assert sorted((size, len(sharing)) for size, sharing in found) == [(40, 5), (60, 3)]

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 from nki_dist.collectives.choose import choose
+from nki_dist.collectives.cost import all_to_all_ns, move_ns, stages
 from nki_dist.collectives.members import Members, Stage
-from nki_dist.collectives.price import all_to_all_ns, move_ns, stages
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.topology.topology import Topology, system
 

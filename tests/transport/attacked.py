@@ -15,7 +15,7 @@ import numpy as np
 
 import nki_dist as nki
 from tests.transport.strangers import names
-from tests.transport.test_post import doubled
+from tests.transport.test_mailbox import doubled
 
 STRANGERS = str(Path(__file__).with_name("strangers.py"))
 
@@ -30,7 +30,7 @@ def main() -> None:
 
         launched(1)
         host = world._host
-        parts = [host._actors.calls._post.name, host._messages.token]
+        parts = [host._actors.calls._mailbox.name, host._messages.token]
         assert all(names([part]) for part in parts)
         folder = getattr(host._actors.calls, "_folder", None)
         stranger = subprocess.Popen(

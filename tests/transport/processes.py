@@ -6,7 +6,7 @@ import queue
 import uuid
 from types import SimpleNamespace
 
-from nki_dist.core_actor.bell import Bell
+from nki_dist.core_actor.doorbell import Doorbell
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.links import Links, Net
 from nki_dist.core_actor.node_memory import NodeMemory
@@ -31,8 +31,8 @@ class Trio:
         for n in range(3):
             others = frozenset(range(3)) - {n} if near else frozenset()
             net = Net(token, actors, n, {0: 0, 1: 1, 2: 2}, others)
-            bell = Bell(self.folder, net.bell(n), 0.01)
-            self.links.append(Links(net, bell, self.inboxes[n], self.memory))
+            doorbell = Doorbell(self.folder, net.doorbell(n), 0.01)
+            self.links.append(Links(net, doorbell, self.inboxes[n], self.memory))
         self.sequence = 0
         self.begin(1)
 

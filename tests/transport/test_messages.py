@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nki_dist.errors import CollectiveMismatchError
+from nki_dist.runtime.deadlock import deadlock, waiting
 from nki_dist.runtime.messages import Mailbox, Message, Wait, agree, core_names, title
-from nki_dist.runtime.stuck import deadlock, waiting
 
 WHAT = {"op": "sendrecv", "shape": (3, 5), "tensors": "a to b"}
 

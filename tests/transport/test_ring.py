@@ -1,4 +1,4 @@
-"""Rings and bells: records come out as they went in, between two processes too."""
+"""Rings and doorbells: records come out as they went in, between two processes too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multiprocessing import shared_memory
 import numpy as np
 import pytest
 
-from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.doorbell import Doorbell, Ringer
 from nki_dist.core_actor.folder import Folder
 from nki_dist.core_actor.ring import ASLEEP, HEADER, READ, WRITTEN, Ring
 
@@ -110,10 +110,10 @@ def _echo(name: str, capacity: int, path: str, rounds: int) -> None:
     shared = shared_memory.SharedMemory(name)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
     folder = Folder(path)
-    bell, ringer = Bell(folder, "child", PATIENCE), Ringer(folder)
+    doorbell, ringer = Doorbell(folder, "child", PATIENCE), Ringer(folder)
     inward, outward = Ring.reading(memory[:capacity]), Ring(memory[capacity:])
     for _ in range(rounds):
-        got = _next(inward, bell)
+        got = _next(inward, doorbell)
         while not outward.put(got, 1, True):
             pass
         if outward.reader_sleeps():
@@ -122,7 +122,7 @@ def _echo(name: str, capacity: int, path: str, rounds: int) -> None:
     shared.close()
 
 
-def _next(ring: Ring, bell: Bell) -> bytes:
+def _next(ring: Ring, doorbell: Doorbell) -> bytes:
     while True:
         got = ring.peek()
         if got is None:
@@ -130,7 +130,7 @@ def _next(ring: Ring, bell: Bell) -> bytes:
             ring.fence()
             got = ring.peek()
             if got is None:
-                assert bell.wait(), "nobody rang"
+                assert doorbell.wait(), "nobody rang"
         ring.words[ASLEEP] = 0
         if got is not None:
             ring.pop(got)
@@ -143,7 +143,7 @@ def test_two_processes_wake_each_other(folder):
     shared = shared_memory.SharedMemory(create=True, size=2 * capacity)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
     memory[:] = 0
-    bell, ringer = Bell(folder, "parent", PATIENCE), Ringer(folder)
+    doorbell, ringer = Doorbell(folder, "parent", PATIENCE), Ringer(folder)
     spawn = multiprocessing.get_context("spawn")
     child = spawn.Process(target=_echo, args=(shared.name, capacity, folder.path, rounds))
     child.start()
@@ -156,12 +156,12 @@ def test_two_processes_wake_each_other(folder):
             ringer.ring("child")
         if n % 3 == 2:  # several at once
             while sent:
-                assert _next(inward, bell) == sent.popleft()
+                assert _next(inward, doorbell) == sent.popleft()
     while sent:
-        assert _next(inward, bell) == sent.popleft()
+        assert _next(inward, doorbell) == sent.popleft()
     child.join()
     assert child.exitcode == 0
-    bell.close()
+    doorbell.close()
     ringer.close()
     del outward, inward, memory
     shared.close()
@@ -169,13 +169,13 @@ def test_two_processes_wake_each_other(folder):
 
 
 def test_a_bell_is_patient_and_remembers(folder):
-    name = "bell"
-    bell, ringer = Bell(folder, name, 0.01), Ringer(folder)
-    assert not bell.wait()
+    name = "doorbell"
+    doorbell, ringer = Doorbell(folder, name, 0.01), Ringer(folder)
+    assert not doorbell.wait()
     for _ in range(1000):  # more tokens than the socket holds
         ringer.ring(name)
-    assert bell.wait()
-    assert not bell.wait()
-    bell.close()
+    assert doorbell.wait()
+    assert not doorbell.wait()
+    doorbell.close()
     ringer.ring(name)  # nobody is there
     ringer.close()

@@ -13,9 +13,9 @@ import ray
 import nki_dist as nki
 from nki_dist.core_actor import world_actors
 from nki_dist.core_actor.folder import Folder
-from nki_dist.core_actor.post import Post
+from nki_dist.core_actor.mailbox import Mailbox
 from tests.transport import attacked
-from tests.transport.test_post import X, calls, doubled, launched
+from tests.transport.test_mailbox import X, calls, doubled, launched
 
 ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 
@@ -58,14 +58,14 @@ def test_a_link_is_not_followed(tmp_path):
 def test_another_folder_in_its_place_is_not_spoken_to(tmp_path):
     """As whoever may rename things beside the raylet's socket can put there."""
     ours = Folder.inside(str(tmp_path), "ours")
-    here, there = Post(ours, "here"), Post(ours, "there")
+    here, there = Mailbox(ours, "here"), Mailbox(ours, "there")
     os.rename(tmp_path / "nki-ours", tmp_path / "away")
     theirs = Folder.inside(str(tmp_path), "ours")
-    trap = Post(theirs, "here")
+    trap = Mailbox(theirs, "here")
     assert there.send("here", "a secret")
     assert here.receive(1) == "a secret" and trap.receive(0) is None
-    for post in (here, there, trap):
-        post.close()
+    for mailbox in (here, there, trap):
+        mailbox.close()
     ours.close()
     theirs.close()
 
@@ -97,9 +97,11 @@ def test_word_that_does_not_arrive_is_given_another_way(monkeypatch):
     """As when the queue of a process is full: it is told by a call that nothing comes any more."""
     with nki.World(lnc=2, cores_per_actor=1, timeout=20) as world:
         launched(world)
-        send = Post.send
+        send = Mailbox.send
         with monkeypatch.context() as patched:
-            patched.setattr(Post, "send", lambda p, n, item: item is not None and send(p, n, item))
+            patched.setattr(
+                Mailbox, "send", lambda p, n, item: item is not None and send(p, n, item)
+            )
             wide = np.tile(X, (1, 16))  # for larger stacks all are dismissed
             assert np.array_equal(world.run(doubled, wide, False)[0], 2 * wide)
         assert len(calls(world)._serving) == 2
@@ -109,10 +111,10 @@ def test_who_is_dismissed_before_it_serves_does_not_wait():
     with nki.World(lnc=2, cores_per_actor=1, timeout=20) as world:
         launched(world)
         known, orders = calls(world), []
-        send = known._post.send
-        known._post.send = lambda name, item: orders.append(item) or send(name, item)
+        send = known._mailbox.send
+        known._mailbox.send = lambda name, item: orders.append(item) or send(name, item)
         launched(world)
-        known._post.send = send
+        known._mailbox.send = send
         ray.get([actor.dismiss.remote("later") for actor in known._actors])
         known.dismiss()
         future = known._actors[0].serve.remote(orders[0], 0, "later", "nobody")

@@ -10,23 +10,23 @@ from types import SimpleNamespace
 import numpy as np
 
 from nki_dist.core_actor import links as module
-from nki_dist.core_actor.bell import Bell, Ringer
+from nki_dist.core_actor.doorbell import Doorbell, Ringer
 from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.records import INLINE
 from nki_dist.core_actor.ring import ASLEEP, HEADER
 
 
 class Interrupted:
-    """A bell, and something that happens once its owner sleeps."""
+    """A doorbell, and something that happens once its owner sleeps."""
 
-    def __init__(self, bell, happens):
-        self.bell, self.happens = bell, happens
-        self.close = bell.close
+    def __init__(self, doorbell, happens):
+        self.doorbell, self.happens = doorbell, happens
+        self.close = doorbell.close
         self.rang = []
 
     def wait(self):
         self.happens()
-        self.rang.append(self.bell.wait())
+        self.rang.append(self.doorbell.wait())
         return self.rang[-1]
 
 
@@ -34,11 +34,11 @@ def test_a_message_wakes_who_sleeps_and_nobody_else(trio):
     trio.send(0, 1, None)
     links = trio.links[1]
     assert len(links.poll()) == 1
-    links._bell = bell = Interrupted(links._bell, lambda: trio.send(0, 1, None))
+    links._doorbell = doorbell = Interrupted(links._doorbell, lambda: trio.send(0, 1, None))
     assert len(links.wait(lambda: None)) == 1
-    assert bell.rang == [True]
+    assert doorbell.rang == [True]
     trio.send(0, 1, None)  # it is awake again
-    assert not bell.bell.wait()
+    assert not doorbell.doorbell.wait()
 
 
 def test_whoever_says_that_it_sleeps_looks_again_after_a_fence(trio):
@@ -54,7 +54,7 @@ def test_whoever_says_that_it_sleeps_looks_again_after_a_fence(trio):
         assert fences == [1]
         trio.send(0, 1, None)
 
-    links._bell = Interrupted(links._bell, happens)
+    links._doorbell = Interrupted(links._doorbell, happens)
     assert len(links.wait(lambda: None)) == 1
 
 
@@ -122,9 +122,9 @@ def test_a_ring_that_is_found_while_its_reader_sleeps_says_so(trio):
 
 def test_who_makes_a_ring_wakes_its_reader(trio):
     links = trio.links[1]
-    links._bell = bell = Interrupted(links._bell, lambda: trio.send(0, 1, None))
+    links._doorbell = doorbell = Interrupted(links._doorbell, lambda: trio.send(0, 1, None))
     assert len(links.wait(lambda: None)) == 1
-    assert bell.rang == [True]
+    assert doorbell.rang == [True]
 
 
 def test_who_has_no_memory_is_sent_actor_calls(trios):
@@ -183,23 +183,23 @@ def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
     trio.send(0, 1, stacks_of(trio, 0)[: 2 * INLINE])
     (m,) = trio.links[1].poll()
     assert trio.links[1].payloads._mapped
-    name = trio.links[1]._bell.name
+    name = trio.links[1]._doorbell.name
     trio.links[1].close()
     assert not trio.links[1].payloads._mapped
     assert trio.links[1].arrived(1) == 0
-    Bell(trio.folder, name, 0.01).close()  # the name is free
+    Doorbell(trio.folder, name, 0.01).close()  # the name is free
     assert m.payload[0] == 1  # arrays that somebody still has stay readable
 
 
 def test_a_closed_bell_frees_its_name(folder):
     ringer = Ringer(folder)
-    first = Bell(folder, "bell", 0.01)
-    ringer.ring("bell")
+    first = Doorbell(folder, "doorbell", 0.01)
+    ringer.ring("doorbell")
     assert first.wait() and not first.wait()
     first.close()
-    ringer.ring("bell")  # nobody minds
-    second = Bell(folder, "bell", 0.01)
-    ringer.ring("bell")
+    ringer.ring("doorbell")  # nobody minds
+    second = Doorbell(folder, "doorbell", 0.01)
+    ringer.ring("doorbell")
     assert second.wait()
     second.ring()
     assert second.wait()
@@ -209,10 +209,10 @@ def test_a_closed_bell_frees_its_name(folder):
 
 def test_patience_has_fractions_of_a_second(folder):
     """As Linux reports it, in steps of its clock: at most 10 ms."""
-    bell = Bell(folder, "bell", 2.25)
+    doorbell = Doorbell(folder, "doorbell", 2.25)
     size = struct.calcsize("@ll")
-    span = bell._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, size)
+    span = doorbell._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, size)
     seconds, microseconds = struct.unpack("@ll", span)
     assert seconds == 2
     assert 250_000 <= microseconds <= 260_000
-    bell.close()
+    doorbell.close()

@@ -71,7 +71,7 @@ class Machine:
         shm_total, shm_free: bytes of /dev/shm, or None if there is none.
         blas: (library, threads) that NumPy and SciPy have loaded.
         environment: the process's environment.
-        kept: the status of a kept Ray (`nki-dist cluster`), or {"state": "error", "why": text}.
+        pool: the status of a kept Ray (`nki-dist cluster`), or {"state": "error", "why": text}.
         ray: what may keep Ray from starting, or make it join something else.
     """
 
@@ -83,7 +83,7 @@ class Machine:
     shm_free: int | None
     blas: tuple[tuple[str, int], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    kept: Mapping[str, Any] = field(default_factory=lambda: {"state": "none"})
+    pool: Mapping[str, Any] = field(default_factory=lambda: {"state": "none"})
     ray: RayFacts = field(default_factory=RayFacts)
 
 
@@ -138,7 +138,7 @@ def look() -> Machine:
         shm_free=shm.free if shm else None,
         blas=_blas(),
         environment=dict(os.environ),
-        kept=_kept() if packages["ray"][0] != "!" else {"state": "none"},
+        pool=_pool() if packages["ray"][0] != "!" else {"state": "none"},
         ray=ray.look(packages["ray"] if packages["ray"][0] != "!" else ""),
     )
 
@@ -156,8 +156,8 @@ def _package(name: str) -> str:
         return f"!{type(error).__name__}: {error}"
 
 
-def _kept() -> dict[str, Any]:
-    from nki_dist.core_actor.kept import control, place  # they import Ray, which may be missing
+def _pool() -> dict[str, Any]:
+    from nki_dist.core_actor.pool import control, place  # they import Ray, which may be missing
 
     if not place.possible():
         return {"state": "none"}
@@ -234,26 +234,26 @@ def store_bytes(m: Machine) -> int:
     return int(min(m.memory * _STORE_SHARE, _STORE_LIMIT))
 
 
-def check_kept(m: Machine) -> list[Finding]:
+def check_pool(m: Machine) -> list[Finding]:
     """A Ray kept between programs: whether there is one, and whether programs will use it."""
-    state = m.kept["state"]
+    state = m.pool["state"]
     if m.environment.get("NKI_DIST_CLUSTER") == "off":
         return [Finding("ok", "kept Ray", "NKI_DIST_CLUSTER=off: programs don't look for one")]
     if state == "none":
         return [Finding("ok", "kept Ray", "none; `nki-dist cluster start` shortens first launches")]
-    if state == "running" and not m.kept["differs"]:
-        what = f"process {m.kept['pid']}, {m.kept['waiting']} actors wait"
+    if state == "running" and not m.pool["differs"]:
+        what = f"process {m.pool['pid']}, {m.pool['waiting']} actors wait"
         return [Finding("ok", "kept Ray", what, "`nki-dist cluster stop` ends it")]
     if state == "running":
         fix = "`nki-dist cluster stop` and `start` here; until then programs start their own"
         return [
-            Finding("warn", "kept Ray", "isn't like this: " + "; ".join(m.kept["differs"]), fix)
+            Finding("warn", "kept Ray", "isn't like this: " + "; ".join(m.pool["differs"]), fix)
         ]
     if state == "stale":
         fix = "`nki-dist cluster stop` clears up, `start` starts another"
-        return [Finding("warn", "kept Ray", f"was killed; {m.kept['folder']} is left", fix)]
+        return [Finding("warn", "kept Ray", f"was killed; {m.pool['folder']} is left", fix)]
     fix = "`nki-dist cluster stop --force` kills one that doesn't answer"
-    return [Finding("warn", "kept Ray", str(m.kept.get("why", state)), fix)]
+    return [Finding("warn", "kept Ray", str(m.pool.get("why", state)), fix)]
 
 
 def check_object_store(m: Machine) -> list[Finding]:
@@ -304,7 +304,7 @@ _CHECKS: Final[tuple[Callable[[Machine], list[Finding]], ...]] = (
     check_packages,
     check_shared_memory,
     check_object_store,
-    check_kept,
+    check_pool,
     check_processors,
     check_blas,
 )

@@ -66,7 +66,7 @@ def look(address: str | None) -> list[Node]:
 def examine(nodes: list[Node]) -> list[Finding]:
     """All checks on a cluster."""
     found = [finding for node in nodes for finding in check_node(node)]
-    return [*found, *check_alike(nodes), check_some(nodes)]
+    return [*found, *check_equal(nodes), check_some(nodes)]
 
 
 def check_node(n: Node) -> list[Finding]:
@@ -121,7 +121,7 @@ def check_files(seen: Mapping[str, Any]) -> Finding:
     return Finding("ok", "open files", found)
 
 
-def check_alike(nodes: list[Node]) -> list[Finding]:
+def check_equal(nodes: list[Node]) -> list[Finding]:
     """Whether nodes compute products and functions by the same code."""
     by: dict[str, list[str]] = {}
     for n in nodes:

@@ -29,7 +29,7 @@ FILES: Final = 4096  # open at once; Ray's processes hold dozens for each other 
 SOCKET_PATH: Final = 107
 _SOCKET: Final = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 _CONNECTED: Final = "01"  # TCP_ESTABLISHED of Linux's tcp_states.h
-_OWN: Final = "programs start a Ray of their own"
+_STARTS_OWN: Final = "programs start a Ray of their own"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RayFacts:
     environment: Mapping[str, str] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
-    own_address: str = "127.0.0.1"
+    local_address: str = "127.0.0.1"
     last_cluster: str = ""
     folder: str = "/tmp"
     disk: int = 1 << 40
@@ -94,15 +94,15 @@ def look(version: str) -> RayFacts:
     environment = dict(os.environ)
     folder = environment.get(FOLDER) or environment.get("TMPDIR") or "/tmp"
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    own, last = _own_address(), _read(Path(folder, "ray", "ray_current_cluster"))
+    local, last = _local_address(), _read(Path(folder, "ray", "ray_current_cluster"))
     tried = {environment.get(ADDRESS, ""), last, f"127.0.0.1:{HEAD_PORT}"}
     answers = {a: answer(*where) for a in tried if (where := endpoint(a)) is not None}
     return RayFacts(
         version=version,
         environment=environment,
         processes=_processes(),
-        answers={**answers, own: _answers_itself(own)},
-        own_address=own,
+        answers={**answers, local: _answers_itself(local)},
+        local_address=local,
         last_cluster=last,
         folder=folder,
         disk=_free(folder),
@@ -129,7 +129,7 @@ def answer(host: str, port: int) -> str:
     return ""
 
 
-def _own_address() -> str:
+def _local_address() -> str:
     """As Ray finds it: the address from which this machine would reach another one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -174,9 +174,9 @@ def _callers(port: int) -> tuple[str, ...]:
     found = set()
     for table in ("tcp", "tcp6"):
         for line in _read(Path("/proc/net", table)).splitlines()[1:]:
-            own, other, state = line.split()[1:4]
-            near, far = own.split(":")[0], other.split(":")[0]
-            if state == _CONNECTED and int(own.split(":")[1], 16) == port and near != far:
+            local, other, state = line.split()[1:4]
+            near, far = local.split(":")[0], other.split(":")[0]
+            if state == _CONNECTED and int(local.split(":")[1], 16) == port and near != far:
                 found.add(_host(far))
     return tuple(sorted(found))
 
@@ -233,10 +233,10 @@ def check_address(f: RayFacts) -> list[Finding]:
     """RAY_ADDRESS: what programs join, which they do only where it is set."""
     address = f.environment.get(ADDRESS, "")
     if not address:
-        return [Finding("ok", ADDRESS, f"not set: {_OWN}")]
+        return [Finding("ok", ADDRESS, f"not set: {_STARTS_OWN}")]
     if address == "local":
-        return [Finding("ok", ADDRESS, f"local: {_OWN}")]
-    without = f"unset {ADDRESS}, then {_OWN}"
+        return [Finding("ok", ADDRESS, f"local: {_STARTS_OWN}")]
+    without = f"unset {ADDRESS}, then {_STARTS_OWN}"
     if address == "auto":
         if f.last_cluster or f.processes:
             return [Finding("ok", ADDRESS, f"auto: {f.last_cluster or 'a Ray that runs here'}")]
@@ -298,18 +298,18 @@ def left_behind(parts: Sequence[Process], user: int) -> bool:
 
 def check_ports(f: RayFacts) -> list[Finding]:
     """Ray's processes reach each other under the machine's own address, over free ports."""
-    own = f.own_address
-    if why := f.answers.get(own, ""):
+    local = f.local_address
+    if why := f.answers.get(local, ""):
         fix = (
             "a firewall, VPN or sandbox is in the way: allow connections of this machine to "
             'itself; host="inprocess" needs none'
         )
-        return [Finding("FAIL", "ports", f"{own} doesn't reach itself: {why}", fix)]
+        return [Finding("FAIL", "ports", f"{local} doesn't reach itself: {why}", fix)]
     taken = f.answers.get(f"127.0.0.1:{HEAD_PORT}") == ""
     if taken and not any(p.kind == "gcs_server" for p in f.processes):
         fix = f"only for a cluster: `ray start --head --port=` another one, and {ADDRESS} likewise"
         return [Finding("warn", "ports", f"{HEAD_PORT} is taken, and not by Ray", fix)]
-    return [Finding("ok", "ports", f"{own} reaches itself; a world's Ray takes free ports")]
+    return [Finding("ok", "ports", f"{local} reaches itself; a world's Ray takes free ports")]
 
 
 def check_folder(f: RayFacts) -> list[Finding]:

@@ -103,15 +103,15 @@ def call(
     """
     limits.check()
     with tempfile.TemporaryDirectory(prefix="nki-dist-call-", ignore_cleanup_errors=True) as made:
-        own = Path(made)
-        scratch = own / "tmp"
+        home = Path(made)
+        scratch = home / "tmp"
         scratch.mkdir()
         begin = ["-I", "-S", "-c", _BEGIN, str(2 * limits.memory), str(limits.file)]
         environment = {**os.environ, HOST_VARIABLE: "inprocess", "TMPDIR": str(scratch)}
-        out, err = own / "stdout", own / "stderr"
+        out, err = home / "stdout", home / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             started = subprocess.Popen(
-                [sys.executable, *begin, sys.executable, *command(own)],
+                [sys.executable, *begin, sys.executable, *command(home)],
                 cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout,
                 stderr=stderr, start_new_session=True,
             )  # fmt: skip
@@ -124,7 +124,7 @@ def call(
             size = out.stat().st_size
             over = _over(f"the answer has {size:,} bytes; at most {_ANSWER:,} are passed on")
         answer = "" if over is not None else out.read_text("utf-8", errors="replace")
-        return Ended(status, answer.replace(f"{own}/", ""), _tail(err, own), over)
+        return Ended(status, answer.replace(f"{home}/", ""), _tail(err, home), over)
 
 
 def _wait(
@@ -208,9 +208,9 @@ class Family:
 # ---- texts --------------------------------------------------------------------------------------
 
 
-def _tail(file: Path, own: Path) -> str:
+def _tail(file: Path, home: Path) -> str:
     """The end of what was written, without the name of the call's folder."""
     with file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - 4 * _TAIL))
         text = opened.read().decode(errors="replace")
-    return text.replace(f"{own}/", "")[-_TAIL:]
+    return text.replace(f"{home}/", "")[-_TAIL:]

@@ -34,7 +34,7 @@ def _tool(
         of_a_program: it looks at one, which comes last in the command.
     """
 
-    def made(words: Callable[..., Sequence[str]]) -> Callable[..., dict[str, Any]]:
+    def decorate(words: Callable[..., Sequence[str]]) -> Callable[..., dict[str, Any]]:
         @functools.wraps(words)
         def tool(
             self: Tools,
@@ -43,11 +43,11 @@ def _tool(
             _cancelled: Callable[[], bool] = lambda: False,
             **given: Any,
         ) -> dict[str, Any]:
-            def command(own: Path) -> list[str]:
+            def command(home: Path) -> list[str]:
                 options = _options(**{name: given.pop(name, None) for name in ("platform", "lnc")})
                 program = {name: given.pop(name, None) for name in _OF_A_PROGRAM}
-                asked = [*words(self, own, **given), *options]
-                return asked + self._program(own, **program) if of_a_program else asked
+                asked = [*words(self, home, **given), *options]
+                return asked + self._program(home, **program) if of_a_program else asked
 
             if unheld := _unheld(given):
                 return _refused(unheld)
@@ -62,7 +62,7 @@ def _tool(
         )
         return tool
 
-    return made
+    return decorate
 
 
 def _parameters(named: Mapping[str, Any]) -> list[inspect.Parameter]:
@@ -106,7 +106,7 @@ class Tools:
         self._limits = limits
 
     @_tool(answers.report)
-    def check(self, own: Path, policy: str | None = None) -> list[str]:
+    def check(self, home: Path, policy: str | None = None) -> list[str]:
         """Mistakes of a program's kernels, found without running them; takes seconds.
 
         Args:
@@ -115,7 +115,8 @@ class Tools:
             arguments: of the program.
             platform: trn1, trn2 (default) or trn3.
             lnc: cores of kernels without a grid, 1 or 2.
-            policy: what kernels are held to, such as "strict" or "unwritten=zero,races=warn".
+            policy: what kernels are checked against, such as "strict" or
+                "unwritten=zero,races=warn".
             timeout: seconds, at most the server's limit.
 
         Returns:
@@ -124,7 +125,7 @@ class Tools:
         return [*_COMMAND, "check", "--json", *_options(check=policy)]
 
     @_tool(answers.ran)
-    def run(self, own: Path, policy: str | None = None) -> list[str]:
+    def run(self, home: Path, policy: str | None = None) -> list[str]:
         """Run a program with its kernels, on simulated cores in one process.
 
         Args:
@@ -137,7 +138,7 @@ class Tools:
         return [*_COMMAND, "run", "--json-errors", *_options(check=policy)]
 
     @_tool(answers.estimated)
-    def estimate(self, own: Path) -> list[str]:
+    def estimate(self, home: Path) -> list[str]:
         """Simulated time of a program's kernels, without arithmetic.
 
         Args:
@@ -150,7 +151,7 @@ class Tools:
         return ["-c", _TIMED]
 
     @_tool(answers.report, of_a_program=False)
-    def rank(self, own: Path, programs: list[str]) -> list[str]:
+    def rank(self, home: Path, programs: list[str]) -> list[str]:
         """Programs in the order of the simulated time of their kernels, the fastest first.
 
         Args:
@@ -169,7 +170,7 @@ class Tools:
     @_tool(answers.report)
     def record(
         self,
-        own: Path,
+        home: Path,
         kernel: str | None = None,
         launch: int = 1,
         tensors: list[str] | None = None,
@@ -204,7 +205,7 @@ class Tools:
         return [*_COMMAND, "record", "--json", *options]
 
     @_tool(answers.profiled)
-    def report(self, own: Path, html: str | None = None) -> list[str]:
+    def report(self, home: Path, html: str | None = None) -> list[str]:
         """Run a program, and say where the simulated time of its kernels goes.
 
         Args:
@@ -222,7 +223,7 @@ class Tools:
     # ---- files ----------------------------------------------------------------------------------
 
     def _program(
-        self, own: Path, program: str | None, source: str | None, arguments: Sequence[str] | None
+        self, home: Path, program: str | None, source: str | None, arguments: Sequence[str] | None
     ) -> list[str]:
         """The program and its arguments, as a command takes them."""
         if (program is None) == (source is None):
@@ -231,7 +232,7 @@ class Tools:
             assert program is not None
             file = self._file(program)
         else:
-            file = own / "program.py"
+            file = home / "program.py"
             file.write_text(source, encoding="utf-8")
         return [str(file), *(arguments or ())]
 

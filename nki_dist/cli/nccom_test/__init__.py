@@ -18,7 +18,7 @@ examples:
 options that only say how a device is driven (--iters, --hosts, --slurm-mode, ...) change nothing
 """
 
-# Options, columns and units are those of its guide. Times are prices of one operation whose ranks
+# Options, columns and units are those of its guide. Times are costs of one operation whose ranks
 # all start together (see docs/collectives_time.md): they have no spread, so every statistic is the
 # same.
 #

@@ -2,7 +2,7 @@
 
 `size` is what nccom-test means by it: bytes of the larger of a rank's input and output. So it is
 the input of a reduce-scatter, the output of an all-gather, and either of the other operations.
-Prices are those of `nki_dist.collectives`, which profiles use, too. A size's time is that of its
+Costs are those of `nki_dist.collectives`, which profiles use, too. A size's time is that of its
 slowest group or pair; all start together.
 
 Source: tools/neuron-sys-tools/nccom-test.rst of the Neuron SDK's documentation.
@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 from nki_dist import dtypes
 from nki_dist.cli.shared.command import refused
 from nki_dist.collectives.choose import choose
+from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns, sharing_groups
 from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
 from nki_dist.collectives.operations import Kind
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns, sharing_groups
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.topology.topology import Topology
 
@@ -154,7 +154,7 @@ class Plan:
         if CARRIED_OUT[self.op.opcode].kind is Kind.DIRECT:
             return "direct", all_to_all_ns(question, self.topology, sharing) / 1000
         algorithm = choose(question, self.algorithm)
-        return algorithm.name, price_ns(question, algorithm, self.topology, sharing) / 1000
+        return algorithm.name, cost_ns(question, algorithm, self.topology, sharing) / 1000
 
     def _pair_us(self, size: int, pair: Sequence[int]) -> float:
         touches = CARRIED_OUT[self.op.opcode].touches

@@ -46,12 +46,12 @@ def carried_out(command: Callable[[], int]) -> int:
     os.close(told)
     ends_with_parent()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    own, status = os.getpid(), 0
+    pid, status = os.getpid(), 0
     try:
         status = command()
         return status
     finally:
-        if os.getpid() == own:  # and not a process that the program forked, and that came here
+        if os.getpid() == pid:  # and not a process that the program forked, and that came here
             os.write(tell, bytes([status & 0xFF]))
 
 

@@ -57,7 +57,7 @@ class Worker:
 
     def _work(self, work: Callable[[], Any], parent: int) -> NoReturn:
         """All that the child does."""
-        own, status = os.getpid(), 1
+        pid, status = os.getpid(), 1
         try:
             ends_with_parent()
             if os.getppid() != parent:
@@ -72,7 +72,7 @@ class Worker:
             atexit._clear()  # of the parent
             gc.freeze()  # what the parent has stays, and the pages of it shared
             answer = json.dumps(work()).encode()
-            if os.getpid() == own:  # and not a process that the work forked, and that came here
+            if os.getpid() == pid:  # and not a process that the work forked, and that came here
                 os.write(self._answer, answer)
                 atexit._run_exitfuncs()
                 status = 0

@@ -84,8 +84,8 @@ class KangaRing(TwoPasses):
 
     def sums(self, chunk: int, size: int) -> Sequence[Order]:
         at = next(n for n, pair in enumerate(self.pairs) if chunk in pair)
-        around = [*self.pairs[at + 1 :], *self.pairs[: at + 1]]
-        return [one_by_one(m for pair in around for m in pair[::way]) for way in (1, -1)]
+        order = [*self.pairs[at + 1 :], *self.pairs[: at + 1]]
+        return [one_by_one(m for pair in order for m in pair[::way]) for way in (1, -1)]
 
     def sends(self, reduces: bool, size: int) -> int:
         # As the primary once to each other pair, and to the secondary what comes by; as that, once.

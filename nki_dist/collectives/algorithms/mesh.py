@@ -2,7 +2,7 @@
 
 Order of the reduction: the order of the group, `((x[0] + x[1]) + x[2]) + ...`, whichever member
 reduces. Within a node the documented algorithm has a second, on-chip step; it changes which links
-are used, and is left to the price.
+are used, and is left to the cost.
 
 Within a node it is documented below 1 MiB, between nodes for small groups and sizes without
 figures: there we use the same size, and 4 members as "small group".

@@ -64,14 +64,14 @@ def evacuate(
     lives = [s for s in recorded.uses if s.region is psum and s.role == "local"]
     if any(s.placed for s in lives):
         return None  # the kernel manages PSUM itself
-    movable = {s for s in lives if s in blocks and recorded.own(s) and _plain(recorded, s)}
+    movable = {s for s in lives if s in blocks and recorded.is_local(s) and _plain(recorded, s)}
     space = spaces(arch)[psum]
-    room = space.capacity * space.quadrants
+    capacity = space.capacity * space.quadrants
     sizes = {s: space.size(s) * space.rows(s) for s in lives}
-    if not _leaving(recorded, movable, sizes, room):
+    if not _leaving(recorded, movable, sizes, capacity):
         return None
-    room -= PASSING * arch.psum_bank_bytes * space.quadrants
-    leaving = _leaving(recorded, movable, sizes, room)
+    capacity -= PASSING * arch.psum_bank_bytes * space.quadrants
+    leaving = _leaving(recorded, movable, sizes, capacity)
     leavers = {
         s: Leaver(at, new_tile(s.shape, s.dtype, sbuf, s), Contents(s)) for s, at in leaving.items()
     }
@@ -109,9 +109,9 @@ def adds(i: Instruction, dst: Access, contents: Contents) -> bool | None:
 
 
 def _leaving(
-    recorded: Recorded, movable: set[Storage], sizes: dict[Storage, int], room: int
+    recorded: Recorded, movable: set[Storage], sizes: dict[Storage, int], capacity: int
 ) -> dict[Storage, int]:
-    """The blocks that leave so that no more than `room` is in use, and where each does."""
+    """The blocks that leave so that no more than `capacity` is in use, and where each does."""
     uses = recorded.uses
     products = {s: [at for at in uses[s] if _by_tensor(recorded.items[at], s)] for s in movable}
     leaving: dict[Storage, int] = {}
@@ -128,7 +128,7 @@ def _leaving(
         there[s] = None
         used += sizes[s]
         heapq.heappush(ends, (uses[s][-1], s.number, s))
-        while used > room:
+        while used > capacity:
             chosen = [b for b in there if b in movable]
             if not chosen:
                 break  # the allocator says what doesn't fit

@@ -23,7 +23,7 @@ def settle_fills(recorded: Recorded) -> bool:
     """Remove the zeros that nobody reads, and move other first fills to the first use."""
     changed = False
     for storage, uses in list(recorded.uses.items()):
-        if storage.region is not psum or not recorded.own(storage):
+        if storage.region is not psum or not recorded.is_local(storage):
             continue
         for at in list(uses):
             i = recorded.items[at]

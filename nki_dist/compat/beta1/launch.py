@@ -19,7 +19,7 @@ from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.compat.beta1.typing import TensorType
 from nki_dist.compat.measured import write_measurement
 from nki_dist.errors import CompileError
-from nki_dist.isa.tracing import held_to_beta1
+from nki_dist.isa.tracing import rules_of_beta1
 from nki_dist.language import creation
 from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
@@ -46,7 +46,7 @@ def wrapped(function: Any) -> Any:
         if active():  # a kernel called by a kernel
             return function(*args, **kwargs)
         args, kwargs = tree_map(_enter, (args, kwargs))
-        with held_to_beta1(), fresh_state(lower) as state:
+        with rules_of_beta1(), fresh_state(lower) as state:
             finish = Finish(state)
             result = tree_map(_leave, function(*args, **kwargs))
             finish()

@@ -18,7 +18,7 @@ import numpy as np
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import box_mask, common, own_box, region, whole
+from nki_dist.compat.beta1.regions import box_mask, box_of_operand, common, region, whole
 from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
@@ -95,7 +95,7 @@ def _apply_where(
             code="mask-shape",
         )
     result = build(
-        *(x.resolve(own_box(x.shape, box)) if isinstance(x, Tile) else x for x in operands)
+        *(x.resolve(box_of_operand(x.shape, box)) if isinstance(x, Tile) else x for x in operands)
     )
     if reduced is not None:
         shape, box = tuple(reduced(shape)), tuple(reduced(box))
@@ -147,7 +147,7 @@ def put(dst: NkiTensor, result: NkiTensor) -> bool:
 def written(tile: Any) -> None:
     """Announce that an instruction is about to write a tile."""
     if isinstance(tile, Tile):
-        tile.own()
+        tile.unshare()
         writing(tile.access)
 
 
@@ -265,7 +265,7 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
         return binary(function, dst, value)
     if leaves_nothing(getattr(value, "mask", None)):
         return dst
-    dst.own()
+    dst.unshare()
     box = _kept_box(dst, value)
     target = dst.resolve(box)
     state().before_write(target.storage)

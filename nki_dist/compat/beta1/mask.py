@@ -137,8 +137,8 @@ class Mask:
                 numbers={"got": self.shape, "allowed": shape},
             )
         more = len(shape) - len(self.shape)
-        own = (1,) * more + self.shape
-        if any(n not in (1, m) and m > n for n, m in zip(own, shape)):
+        padded = (1,) * more + self.shape
+        if any(n not in (1, m) and m > n for n, m in zip(padded, shape)):
             raise NkiValidationError(
                 f"a mask of shape {self.shape} on a tile of shape {shape}",
                 code="mask-shape",

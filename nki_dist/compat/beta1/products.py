@@ -81,7 +81,7 @@ def _destination(recorded: Recorded, at: int) -> Access | None:
         return None
     dst: Access = i.args["dst"]
     fits = dst.region is psum and dst.dtype is float32 and dst.dynamic is None
-    if not fits or not recorded.own(dst.storage):
+    if not fits or not recorded.is_local(dst.storage):
         return None
     return dst if i.opcode == "tensor_copy" or i.args["op"] == "add" else None
 
@@ -113,17 +113,17 @@ def _sum(recorded: Recorded, at: int) -> Sum | None:
 def _maker(recorded: Recorded, view: Access, reader: int, opcode: str) -> int | None:
     """Where the instruction is that made a view, if it did nothing else and has one reader."""
     uses = recorded.uses[view.storage]
-    if len(uses) != 2 or uses[1] != reader or not recorded.own(view.storage):
+    if len(uses) != 2 or uses[1] != reader or not recorded.is_local(view.storage):
         return None
     i = recorded.items[uses[0]]
     assert i is not None
     if i.opcode != opcode or view.dynamic is not None:
         return None
     written: Access = i.args["dst"]
-    alike = in_order(written) == in_order(view) and written.dtype is float32
+    equal = in_order(written) == in_order(view) and written.dtype is float32
     if opcode == "nc_matmul":
-        alike = alike and i.args["accumulate"] is not True and not i.args["is_transpose"]
-    return uses[0] if alike and written.dynamic is None else None
+        equal = equal and i.args["accumulate"] is not True and not i.args["is_transpose"]
+    return uses[0] if equal and written.dynamic is None else None
 
 
 def _allowed(found: Sum, followed: dict[Any, Contents], starts: bool) -> bool:

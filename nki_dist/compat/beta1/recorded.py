@@ -36,7 +36,7 @@ class Recorded:
     def __len__(self) -> int:
         return len(self.items)
 
-    def own(self, storage: Storage) -> bool:
+    def is_local(self, storage: Storage) -> bool:
         """Whether nobody but this kernel can see it."""
         return storage.role == "local" and storage.number >= self.made
 

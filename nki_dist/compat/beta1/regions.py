@@ -46,7 +46,7 @@ def box_mask(shape: tuple[int, ...], box: Box) -> Mask:
     return Mask(shape, tuple(terms))
 
 
-def own_box(shape: tuple[int, ...], box: Box) -> Box:
+def box_of_operand(shape: tuple[int, ...], box: Box) -> Box:
     """The part of a broadcast operand that a box of the result needs."""
     mine = box[:1] + box[len(box) - len(shape) + 1 :] if len(shape) < len(box) else box
     return tuple((0, 1) if n == 1 else b for n, b in zip(shape, mine))
@@ -88,4 +88,4 @@ def taken(x: Any, box: Box | None) -> Any:
     """An operand, cut to its part of a box."""
     if not isinstance(x, Tile):
         return x
-    return x.resolve(None if box is None else own_box(x.shape, box))
+    return x.resolve(None if box is None else box_of_operand(x.shape, box))

@@ -28,14 +28,14 @@ def maker(result: NkiTensor) -> Instruction | None:
     whole = storage.shape == result.shape and result.offset == 0
     if not isinstance(written, NkiTensor) or written.storage is not storage or not whole:
         return None
-    if not _alike(written, result):
+    if not _equal_views(written, result):
         return None
     if storage.first != last.ordinal or storage.role != "local":
         return None
     return None if storage in state().preloaded else last
 
 
-def _alike(a: NkiTensor, b: NkiTensor) -> bool:
+def _equal_views(a: NkiTensor, b: NkiTensor) -> bool:
     """Whether two views of one storage have each element at the same place, in the same dtype."""
     steps = zip(a.shape, a.strides, b.strides)
     return a.shape == b.shape and a.dtype is b.dtype and all(n == 1 or s == t for n, s, t in steps)

@@ -78,7 +78,7 @@ class State:
         for reference in self.borrowers.pop(storage, ()):
             tile = reference()
             if tile is not None:
-                tile.own()
+                tile.unshare()
 
 
 _state: ContextVar[State | None] = ContextVar("nki_dist_beta1", default=None)

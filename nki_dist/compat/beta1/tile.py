@@ -99,7 +99,7 @@ class Tile(Operators):
             guard.check(box, self.access.storage.label)
         return cut(self.access, box)
 
-    def own(self) -> None:
+    def unshare(self) -> None:
         """Stop sharing a storage: it is about to be written, or a view of this tile is made."""
         if self.borrowed:
             self.borrowed = False
@@ -116,7 +116,7 @@ class Tile(Operators):
     def _whole(self) -> NkiTensor:
         for guard in self.guards:
             guard.check(None, self.access.storage.label)
-        self.own()
+        self.unshare()
         return self.access
 
     def reshape(self, shape: Any, *more: int) -> Tile:

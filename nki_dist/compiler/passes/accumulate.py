@@ -38,25 +38,25 @@ class Sums:
         self.storage = storage
         self.uniform: bool | None = False
         self.mask: np.ndarray | None = None
-        self.alike = True  # the mask is of one partition: all have been written alike so far
+        self.equal = True  # the mask is of one partition: all have been written alike so far
 
     def elements(self, a: Access) -> np.ndarray:
         """The part of the mask that says it of an access, in one partition or in all of its."""
         mask = self._some() if self._of_all_partitions(a) else self.whole()
-        return mask_view(mask, a, 1 if self.alike else None)
+        return mask_view(mask, a, 1 if self.equal else None)
 
     def whole(self) -> np.ndarray:
         """The mask of every element, which it is kept in from here on."""
         mask = self._some()
-        if self.alike:
-            self.mask, self.alike = np.tile(mask, self.storage.shape[0]), False
+        if self.equal:
+            self.mask, self.equal = np.tile(mask, self.storage.shape[0]), False
             return self.mask
         return mask
 
     def _some(self) -> np.ndarray:
         if self.mask is None:
             units = self.storage.nbytes // 2 // self.storage.shape[0]
-            self.mask, self.alike = np.full(units, bool(self.uniform)), True
+            self.mask, self.equal = np.full(units, bool(self.uniform)), True
             self.uniform = None
         return self.mask
 

@@ -308,10 +308,10 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
 def _listing(
     program: Program, storages: Iterable[Storage], size: Callable[[Storage], int], unit: str
 ) -> str:
-    alike: dict[tuple[int, str, str | None], list[Storage]] = {}
+    groups: dict[tuple[int, str, str | None], list[Storage]] = {}
     for s in sorted(storages, key=lambda s: (-size(s), s.number)):
         kind = s.label.removeprefix(s.title)  # tensors that a line makes again and again
-        alike.setdefault((size(s), kind, program.where(s.location)), []).append(s)
+        groups.setdefault((size(s), kind, program.where(s.location)), []).append(s)
     return "; ".join(
         (
             f"{len(found)} tensors like {found[0].label}, each "
@@ -319,7 +319,7 @@ def _listing(
             else f"{found[0].label}, "
         )
         + f"{nbytes} {unit}, allocated at {where or 'unknown line'}"
-        for (nbytes, _, where), found in list(alike.items())[:LARGEST_SHOWN]
+        for (nbytes, _, where), found in list(groups.items())[:LARGEST_SHOWN]
     )
 
 

@@ -1,9 +1,9 @@
 """Shared tensors that cores leave for each other: whether all that is read of them was written.
 
 A core that reads what the other one stored relies on a synchronisation of both. Where the program
-alone says which cores meet where, what each surely stored before a meeting is there for both after
-it, and what a core stored itself is there at once. A read of any other element may find what nobody
-wrote; whether it does is for a run to tell (`launcher.unwritten`).
+alone says which cores meet where, what each surely stored before a rendezvous is there for both
+after it, and what a core stored itself is there at once. A read of any other element may find what
+nobody wrote; whether it does is for a run to tell (`launcher.unwritten`).
 
 Cores meet in instructions where they surely wait for each other (`Meets.waits`), which are matched
 in program order. What one of them orders is for `conflicts.ordering` to say, so a barrier hands
@@ -57,7 +57,7 @@ def open_reads(programs: Sequence[Program], uses: Sequence[Sequence[Use]]) -> se
         return set(storages)
     written = _Written(storages)
     done = [0, 0]
-    for ordinals, orders in _meetings(programs):
+    for ordinals, orders in _rendezvous(programs):
         for core, ordinal in enumerate(ordinals):
             end = bisect_left(uses[core], ordinal, key=lambda use: use.ordinal)
             written.take(core, uses[core][done[core] : end])
@@ -68,7 +68,7 @@ def open_reads(programs: Sequence[Program], uses: Sequence[Sequence[Use]]) -> se
     return written.open
 
 
-def _meetings(programs: Sequence[Program]) -> Iterator[tuple[tuple[int, ...], Ordering]]:
+def _rendezvous(programs: Sequence[Program]) -> Iterator[tuple[tuple[int, ...], Ordering]]:
     """Where the cores surely wait for each other, and what that orders."""
     for sides in zip(*map(_waits, programs)):
         (_, what), (_, other) = sides
@@ -100,7 +100,7 @@ class _Written:
         self.open = {key for key, s in storages.items() if s.nbytes // s.dtype.itemsize > LARGEST}
         closed = storages.keys() - self.open
         self._readable = {key: Elements(storages[key], 0, np.uint8) for key in closed}
-        self._stores: dict[Key, list[Access]] = defaultdict(list)  # since the last meeting
+        self._stores: dict[Key, list[Access]] = defaultdict(list)  # since the last rendezvous
 
     def take(self, core: int, uses: Iterable[Use]) -> None:
         """What a core does next."""

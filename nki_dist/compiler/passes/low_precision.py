@@ -64,7 +64,7 @@ def float32_storages(programs: Sequence[Program]) -> frozenset[Key]:
     )
 
 
-def own_float_storages(programs: Sequence[Program]) -> frozenset[Key]:
+def widened_storages(programs: Sequence[Program]) -> frozenset[Key]:
     """Keys of the float storages of a launch whose bits mean nothing else than their value, and
     which bits don't move to or from others: they could all hold a wider type. Copies convert."""
     refused = _grouped(programs, FLOATS, copies=False).refused()
@@ -110,12 +110,12 @@ class _Groups:
             return
         if bits.pads(i):
             self._other.update(key_of(core, i[name].storage) for name in bits.names)
-        for alike in _alike(i, bits.names or i.args, self._types):
-            keys: list[Key] = [key_of(core, a.storage) for a in alike]
+        for equal in _by_type(i, bits.names or i.args, self._types):
+            keys: list[Key] = [key_of(core, a.storage) for a in equal]
             if not bits.converts:
                 self.moved.update(keys)
             # What one core sends another receives, in whichever of its tensors.
-            self._join([("exchanged", alike[0].dtype), *keys] if bits.exchanged else keys)
+            self._join([("exchanged", equal[0].dtype), *keys] if bits.exchanged else keys)
 
     def seen(self, core: int, a: Access) -> None:
         """Note an access."""
@@ -140,7 +140,7 @@ class _Groups:
             self._parent[self._root(key)] = root
 
 
-def _alike(
+def _by_type(
     i: Instruction, names: Collection[str], types: Collection[DType]
 ) -> Iterator[list[Access]]:
     """Operands of these types among these parameters, those of one type together."""

@@ -28,7 +28,7 @@ from nki_dist.errors import NkiValidationError
 from nki_dist.program import Access, Block, Instruction, Loop, MemoryRegion, Program, Storage
 from nki_dist.program.walk import tensors
 
-OWN: Final = 1  # last written through this tensor
+CURRENT: Final = 1  # last written through this tensor
 LOST: Final = 2  # then overwritten through another
 BUCKET: Final = 2048  # bytes; only speeds up the search for overlaps
 
@@ -141,20 +141,20 @@ class _Tracker:
         s = a.storage
         state = self._state(s)
         if a.dynamic is not None:
-            state.mask.fill(OWN)
+            state.mask.fill(CURRENT)
             return
         touched = None
         if not covers(a):
             canvas = Elements(s, False, bool, 1)
             canvas.units(a)[...] = True
             touched = canvas.mask.reshape(s.partitions, -1)
-        state.units(a)[...] = OWN
+        state.units(a)[...] = CURRENT
         for rival in self.rivals[s.number]:
             other = self.states.get(rival.storage.number)
             if other is None:
                 continue
             theirs = other.mask.reshape(rival.storage.partitions, -1)[rival.theirs]
-            hit = theirs == OWN
+            hit = theirs == CURRENT
             if touched is not None:
                 hit &= touched[rival.mine]
             if hit.any():

@@ -101,7 +101,7 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
     return found
 
 
-def _messages_alike(i: Instruction) -> Any:
+def _message_key(i: Instruction) -> Any:
     return i.opcode, tuple((name, a.shape, a.dtype.name) for name, a in operands(i.args))
 
 
@@ -117,7 +117,7 @@ def _waits(i: Instruction, core: int) -> bool:
 MEETS: Final = Meets(
     orders=lambda i, core: True,
     waits=_waits,
-    channel=_messages_alike,
+    channel=_message_key,
     figures="chip_fabric_gbps collective_channel_gbps collective_start_ns efa_alpha_ns link_gbps "
     "link_hop_ns mesh_link_share ring_hop_ns",
     time=None,

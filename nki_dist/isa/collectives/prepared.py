@@ -53,7 +53,7 @@ def all_to_all_v_prepare(
 
     Raises:
         NkiError: as of `all_to_all_v`; the platform has NeuronSwitch; another prepare has had no
-            trigger yet; the kernel is held to NKI 0.6.
+            trigger yet; the kernel is checked against NKI 0.6.
     """
     return _prepare(all_to_all_v, locals())
 
@@ -112,8 +112,8 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
         copy = tracer.allocate(metadata.shape, metadata.dtype, metadata.buffer, named, None)
     except NkiError as error:
         raise error.at(instruction=f"ncc.{what}") from None
-    own = spec is all_gather_v  # the first column is all that is read
-    first = dma_copy(_rows(copy, 0, 2, own), _rows(metadata, 0, 2, own), name=label)
+    one_column = spec is all_gather_v  # the first column is all that is read
+    first = dma_copy(_rows(copy, 0, 2, one_column), _rows(metadata, 0, 2, one_column), name=label)
     if arguments["has_rdispls"]:
         first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
     made = Prepared(first.instruction, first.depth)

@@ -92,9 +92,9 @@ def _ring_rank(i: Instruction, kit: Kit) -> list[Operation]:
 @function(reads="iteration", writes="dst", name="rank in ring")
 def _behind(registers: list[int], rings: Rings, rank: int, iteration: int, dst: int) -> None:
     """A register becomes the rank so many places before the own one in its group."""
-    own, group = rings.places[rank]
+    position, group = rings.places[rank]
     steps = registers[iteration] if isinstance(iteration, RegisterNumber) else iteration
-    registers[dst] = group[(own - steps) % len(group)]
+    registers[dst] = group[(position - steps) % len(group)]
 
 
 def rank_id(name=None):

@@ -38,7 +38,7 @@ def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
             size += core.transfers[i.ordinal].hbm_read
     if not count:
         return
-    room = f"the tiles ({kept:,} bytes of each partition)" if kept else "the tile"
+    hoisted = f"the tiles ({kept:,} bytes of each partition)" if kept else "the tile"
 
     def change(_: int, part: Part) -> Part:
         return _without(part, found[id(part.graph)])
@@ -47,7 +47,7 @@ def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         "repeated loads",
         f"{'1 load fetches' if count == 1 else f'{count:,} loads fetch'} {size:,} bytes again "
         f"that were loaded before and didn't change; load them once, before the loop, and keep "
-        f"{room}",
+        f"{hoisted}",
         costliest(durations, spent, durations),
         "AWS's performance guide, #1: exploit temporal locality to minimize input data reloading",
         [change],

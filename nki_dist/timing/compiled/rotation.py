@@ -9,7 +9,7 @@ as there is room; later compilers stop at double buffers. Tensors that are writt
 take turns piece by piece. One that is kept while others of its line come and go has its own room.
 
 Where even the buffers in use at once don't fit beside each other, lines share addresses, and who
-comes first has room first (`timing.room`).
+comes first has room first (`timing.capacity`).
 
 Follows: measured kernels that double their tiles until loads and stores no longer overlap
 (docs/accuracy.md, kda/silu); a matmul in 78 block sizes; address rotation of CompileConfig in AWS's
@@ -71,7 +71,7 @@ class _Line:
     buffers: int = 0
 
 
-def rooms(
+def shares(
     stays: Sequence[Stay], numbers: Sequence[int], capacity: int, most: float = inf
 ) -> list[tuple[int, list[int]]]:
     """Which stays share room, and how much.

@@ -17,10 +17,10 @@ from heapq import heappop, heappush
 
 from nki_dist.arch import Arch
 from nki_dist.program import MemoryRegion
+from nki_dist.timing.capacity import capacities, needed_bytes
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.pieces import pieces
-from nki_dist.timing.room import capacities, room_of
 
 
 def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
@@ -28,7 +28,7 @@ def spill(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     storages = graph.program.storages
     most = capacities(storages, arch)[MemoryRegion.sbuf]
     needed = {
-        s.number: room_of(s, arch)
+        s.number: needed_bytes(s, arch)
         for s in storages
         if s.region is MemoryRegion.sbuf and not s.placed and s.first >= 0
     }

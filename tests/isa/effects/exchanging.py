@@ -28,7 +28,7 @@ from tests.isa.effects.running import FILLS, Case, Machine, retyped
 
 
 @dataclass
-class Meeting:
+class Rendezvous:
     """An instruction that several cores issue.
 
     Attributes:
@@ -97,33 +97,33 @@ class Mailbox:
 
 @dataclass
 class Met:
-    """A meeting, observed.
+    """A rendezvous, observed.
 
     Attributes:
         met: (sender, receiver) of every message.
         keeps: elements of some destination stay as they were.
         depends: results depend on data of other cores.
         state: hidden state that was touched, by kind.
-        alike: parameters that need one type.
+        one_type: parameters that need one type.
     """
 
-    meeting: Meeting
+    rendezvous: Rendezvous
     machines: list[Machine]
     met: set[tuple[int, int]]
     keeps: bool
     depends: bool
     state: set[str]
-    alike: set[str]
+    one_type: set[str]
 
 
 @cache
 def met(opcode: str) -> list[Met]:
-    """All meetings of an instruction; nothing of this depends on what it declares."""
-    return [_met(meeting) for meeting in MEETINGS[opcode]]
+    """All rendezvous of an instruction; nothing of this depends on what it declares."""
+    return [_met(rendezvous) for rendezvous in RENDEZVOUS[opcode]]
 
 
-def _met(meeting: Meeting) -> Met:
-    machines = meeting.machines()
+def _met(rendezvous: Rendezvous) -> Met:
+    machines = rendezvous.machines()
     box = Mailbox(machines)
     want = box.run()
     state = {
@@ -142,22 +142,22 @@ def _met(meeting: Meeting) -> Met:
     got = box.run({0: other})
     others = zip(chain(*want[1:]), chain(*got[1:]), strict=True)
     depends = any((w != g).any() for w, g in others)
-    return Met(meeting, machines, box.met, _keeps(box), depends, state, _alike(first))
+    return Met(rendezvous, machines, box.met, _keeps(box), depends, state, _of_one_type(first))
 
 
 @cache
 def between_cores(opcode: str) -> list[tuple[list[Machine], bool]]:
-    """Machines of meetings of ranks with two cores, and whether the two of every rank wait for
+    """Machines of rendezvous of ranks with two cores, and whether the two of every rank wait for
     each other."""
     found = []
-    for meeting in MEETINGS[opcode]:
-        if meeting.cores == 2:
-            found.append(_waited(meeting.machines()))
+    for rendezvous in RENDEZVOUS[opcode]:
+        if rendezvous.cores == 2:
+            found.append(_waited(rendezvous.machines()))
             continue
         # One rank of a permutation takes no part.
         ranks = 3 if opcode == "collective_permute" else 2
         for regions in permutations((private_hbm, shared_hbm)):
-            machines = replace(meeting, cores=2, ranks=ranks).machines()
+            machines = replace(rendezvous, cores=2, ranks=ranks).machines()
             for machine in machines:
                 for name, a in operands(machine.i.args):
                     a.storage.region = regions[name == "metadata_tensor"]
@@ -192,7 +192,7 @@ def _keeps(box: Mailbox) -> bool:
     )
 
 
-def _alike(machine: Machine) -> set[str]:
+def _of_one_type(machine: Machine) -> set[str]:
     """Operands that can't be of another type than the rest."""
     names = {n for n, a in operands(machine.i.args) if a.dtype is float32}
     found = set()
@@ -212,9 +212,9 @@ def meta() -> Any:
     return hbm(3, 2, dtype=nl.uint32)
 
 
-def exchange(to: Callable[[int], int], n: int = 5, pipe: int = 0, kind: Any = None) -> Meeting:
+def exchange(to: Callable[[int], int], n: int = 5, pipe: int = 0, kind: Any = None) -> Rendezvous:
     engine = kind or nisa.dma_engine.dma
-    return Meeting(
+    return Rendezvous(
         lambda me: nisa.sendrecv(
             src=t(3, n), dst=t(3, n), send_to_rank=to(me), recv_from_rank=to(me), pipe_id=pipe,
             dma_engine=engine,
@@ -222,15 +222,15 @@ def exchange(to: Callable[[int], int], n: int = 5, pipe: int = 0, kind: Any = No
     )  # fmt: skip
 
 
-def barrier(cores: tuple[int, ...], n: int = 5) -> Meeting:
-    return Meeting(lambda me: nisa.core_barrier(t(3, n, buffer=nl.shared_hbm), cores))
+def barrier(cores: tuple[int, ...], n: int = 5) -> Rendezvous:
+    return Rendezvous(lambda me: nisa.core_barrier(t(3, n, buffer=nl.shared_hbm), cores))
 
 
-def ranks(body: Callable[[int], Any], **values: Any) -> Meeting:
-    return Meeting(body, ranks=2, cores=1, values=values)
+def ranks(body: Callable[[int], Any], **values: Any) -> Rendezvous:
+    return Rendezvous(body, ranks=2, cores=1, values=values)
 
 
-MEETINGS: dict[str, list[Meeting]] = {
+RENDEZVOUS: dict[str, list[Rendezvous]] = {
     "sendrecv": [
         exchange(lambda me: 1 - me),
         exchange(lambda me: 1 - me, kind=nisa.dma_engine.gpsimd_dma),

@@ -12,7 +12,7 @@ from nki_dist.arch import Arch
 from nki_dist.arch.model import Dma, Fabric
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import choose
-from nki_dist.collectives.price import all_to_all_ns, move_ns, price_ns
+from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.isa.effects import Meets
 from nki_dist.topology.topology import Topology
@@ -66,10 +66,10 @@ def within_rank(meets: Meets, seen: list[Met]) -> set[str]:
 @cache
 def of_collectives() -> frozenset[str]:
     """All collectives together, on one instance and on two."""
-    return frozenset(rested_on(lambda a: list(_prices(a)), (Fabric,)))
+    return frozenset(rested_on(lambda a: list(_costs(a)), (Fabric,)))
 
 
-def _prices(a: Arch) -> Iterator[float]:
+def _costs(a: Arch) -> Iterator[float]:
     for ranks in (64, 128):  # one instance, two
         topology = Topology(a, ranks, 2)
         layout = RankLayout(topology.ranks_per_chip, topology.ranks_per_instance)
@@ -77,7 +77,7 @@ def _prices(a: Arch) -> Iterator[float]:
             question = Question("all_reduce", nbytes, tuple(range(ranks)), layout, a)
             for algorithm in ALGORITHMS:
                 if algorithm.fits(question):
-                    yield price_ns(question, choose(question, algorithm.name), topology)
+                    yield cost_ns(question, choose(question, algorithm.name), topology)
             yield all_to_all_ns(question, topology)
             for far in (1, 4, 8, ranks - 1):
                 pair = Question("collective_permute", nbytes, (0, far), layout, a)

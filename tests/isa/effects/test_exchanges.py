@@ -14,9 +14,9 @@ from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.isa.effects import CLEAN, EXCHANGED, OPTIMISTIC, Meets, State, elementwise, moves
 from nki_dist.isa.spec import Spec
 from tests.isa.effects.exchanging import (
-    MEETINGS,
-    Meeting,
+    RENDEZVOUS,
     Met,
+    Rendezvous,
     barrier,
     between_cores,
     exchange,
@@ -26,7 +26,7 @@ from tests.isa.effects.figures import of_collectives, within_rank
 from tests.isa.effects.test_effects import declaring
 from tests.isa.effects.verify import latencies
 
-NAMES = sorted(MEETINGS)
+NAMES = sorted(RENDEZVOUS)
 
 
 def test_every_instruction_that_waits_has_a_meeting() -> None:
@@ -64,8 +64,8 @@ def complaints(spec: Spec, seen: list[Met]) -> Iterator[str]:
         yield f"data comes from other cores: {brings}; declared: {bits}"
     for one in seen:
         data = {n for n, _ in one.machines[0].with_mode("r")} - {"metadata_tensor"}
-        if brings and not data <= one.alike:
-            yield f"{data} of which only {one.alike} need one type"
+        if brings and not data <= one.one_type:
+            yield f"{data} of which only {one.one_type} need one type"
         for machine in one.machines:
             if {kind for kind, _ in effects.states(machine.i)} != one.state:
                 yield f"touches {one.state}; declared: {effects.states(machine.i)}"
@@ -119,7 +119,7 @@ def _channels(spec: Spec, meets: Meets, seen: list[Met]) -> Iterator[str]:
             yield f"on the channel of {name}"
 
 
-OTHERS: dict[str, list[tuple[Meeting, bool]]] = {
+OTHERS: dict[str, list[tuple[Rendezvous, bool]]] = {
     "sendrecv": [
         (exchange(lambda me: 1 - me, pipe=1), False),
         (exchange(lambda me: 1 - me, n=7), True),  # and are told so

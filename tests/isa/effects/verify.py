@@ -1,6 +1,6 @@
 """Holding declarations against what was observed: `complaints` says where they differ.
 
-What can't be seen in one instruction by itself is held against `reasons.py`.
+What can't be seen in one instruction by itself is checked against `reasons.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Seen:
         keeps: elements of a destination stay as they were.
         state: hidden state that is touched.
         low: operands that can be of low precision.
-        alike: those of them that need one type.
+        one_type: those of them that need one type.
         exact: those among which bits are kept where types are equal.
         pads: 8-bit elements move to 16-bit places.
         adds: results depend on being told to add.
@@ -55,7 +55,7 @@ class Seen:
     keeps: bool
     state: set[tuple[str, str]]
     low: set[str]
-    alike: set[str]
+    one_type: set[str]
     exact: set[str]
     pads: bool
     adds: bool
@@ -187,8 +187,8 @@ def _bits(spec: Spec, s: Seen) -> Iterator[str]:
     exact = s.exact if spec.name not in ROUNDS else set()
     if names != exact and s.low:
         yield f"bits move among {exact}; declared: {names}"
-    if bits is not None and exact and bits.converts is not (not s.alike & exact):
-        yield f"{s.alike} need one type; declared as a copy: {bits.converts}"
+    if bits is not None and exact and bits.converts is not (not s.one_type & exact):
+        yield f"{s.one_type} need one type; declared as a copy: {bits.converts}"
 
 
 # ---- registers, PSUM, latencies -----------------------------------------------------------------

@@ -63,7 +63,7 @@ def wide(*free: int, place: Any = sb) -> Callable[[], Any]:
     return lambda: place(*free)
 
 
-def priced(
+def cost_of(
     opcode: str, issue: Callable[[], Any], platform: str = "trn2", cores: int = 1, **figures: Any
 ) -> Cost:
     """The cost of the last instruction of that kind that `issue` issues."""
@@ -73,4 +73,4 @@ def priced(
 
     program = compiled(kernel, lnc=cores, platform=platform).programs[0]
     found = [i for i in instructions(program.body) if i.opcode == opcode]
-    return INSTRUCTIONS[opcode].price(found[-1], arch.get(platform).with_values(**figures))
+    return INSTRUCTIONS[opcode].cost_of(found[-1], arch.get(platform).with_values(**figures))
