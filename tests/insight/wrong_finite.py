@@ -169,44 +169,6 @@ def scaled_double_buffered_reference(x, scale):
     return z / (1 + np.exp(-z))
 
 
-def residual_projection(x, w, weight):
-    """x + (x * weight) @ w, rows of x in tiles of 128; x and w are (rows, d) and (d, d)."""
-    rows, d = x.shape
-    out = nl.ndarray((rows, d), dtype=x.dtype, buffer=nl.shared_hbm)
-    loaded = nl.load(w)
-    on_psum = nl.ndarray((d, d), dtype=w.dtype, buffer=nl.psum)
-    # LINE residual_projection
-    nisa.nc_transpose(dst=on_psum, data=loaded, engine=nisa.tensor_engine)
-    right = nl.ndarray((d, d), dtype=w.dtype, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=right, src=on_psum)
-    weights = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=weights, src=weight.reshape((1, d)).broadcast(0, 128))
-    for r0 in range(0, rows, 128):
-        height = min(128, rows - r0)
-        tile = nl.load(x[r0 : r0 + height, :])
-        scaled = nl.ndarray((height, d), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=scaled, data1=tile, data2=weights[0:height, :], op=nl.multiply)
-        turned = nl.ndarray((d, height), dtype=x.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=scaled, engine=nisa.tensor_engine)
-        left = nl.ndarray((d, height), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=left, src=turned)
-        acc = nl.ndarray((height, d), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
-        nisa.tensor_tensor(dst=tile, data1=tile, data2=acc, op=nl.add)
-        nl.store(out[r0 : r0 + height, :], tile)
-    return out
-
-
-def residual_projection_inputs():
-    rng = np.random.default_rng(11)
-    x, w = rng.standard_normal((140, 48), np.float32), rng.standard_normal((48, 48), np.float32)
-    return x, w, 1 + rng.random(48, dtype=np.float32)
-
-
-def residual_projection_reference(x, w, weight):
-    return x + (x.astype(np.float64) * weight) @ w
-
-
 def three_point_mean(x, ranks):
     """(x[i-1] + x[i] + x[i+1]) / 3 along columns that are cut over ranks; zero outside."""
     rows, columns = x.shape
