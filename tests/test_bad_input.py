@@ -65,13 +65,6 @@ def test_wrong_statement(worlds, kernel, error, instruction, words):
         refused(world.run, kernel, error, X, words=words, instruction=instruction)
 
 
-def test_misspelt_keyword_of_a_language_function(worlds):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'bufer'") as caught:
-        worlds[1].run(B.misspelt_keyword_of_nl, X)
-    last = traceback.extract_tb(caught.value.__traceback__)[-1]
-    assert f"{last.filename}:{last.lineno}" == B.bad_line(B.misspelt_keyword_of_nl)
-
-
 def test_sbuf_over_capacity_names_the_largest(worlds):
     error = refused(
         worlds[1].run,
@@ -95,12 +88,6 @@ def test_wrong_arity_of_the_kernel(worlds):
         worlds[1].run(B.needs_two, X, X, z=X)
     with pytest.raises(errors.LaunchError, match="too many positional"):
         worlds[1].run(B.needs_two, X, X, X)
-
-
-@pytest.mark.parametrize("grid", [3, 8])
-def test_grid_over_the_limit(grid):
-    with pytest.raises(errors.LaunchError, match=rf"grid of {grid} cores; .*at most 2 \(the LNC"):
-        nki.simulate(B.needs_two[grid])(X, X)
 
 
 def test_exceptions_of_the_kernels_own_are_untouched(worlds):
