@@ -1,7 +1,7 @@
 """What the release notes of NKI in SDK 2.20 to 2.27 announce, one test per note.
 
 Notes that other tests cover, and notes that can't apply to a simulator, are rows of
-docs/release_notes_coverage.md; the last tests here check that page.
+docs/releases.md; the last tests here check that page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.isa.helpers import numbers, output, run
 
 BF16 = ml_dtypes.bfloat16
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "release_notes_coverage.md"
+PAGE = ROOT / "docs" / "releases.md"
 
 
 def default(function, name):
@@ -205,7 +205,7 @@ def test_2_27_parameters_that_went_are_refused_by_name():
 
 
 def rows():
-    lines = PAGE.read_text().splitlines()
+    lines = PAGE.read_text().partition("## Release notes")[2].splitlines()
     return [[c.strip() for c in ln.strip("|").split("|")] for ln in lines if ln.startswith("| ")][
         1:
     ]

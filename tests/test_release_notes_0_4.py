@@ -1,6 +1,6 @@
 """What AWS's simulator had to be corrected in (release notes of NKI 0.4.0).
 
-One test per note, named by release; docs/release_notes_coverage.md lists them all.
+One test per note, named by release; docs/releases.md lists them all.
 """
 
 from __future__ import annotations

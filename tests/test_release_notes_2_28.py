@@ -1,6 +1,6 @@
 """What the release notes of NKI in SDK 2.28 announce and repair, one test per note.
 
-docs/release_notes_coverage.md lists them, and those that other tests cover or that can't apply.
+docs/releases.md lists them, and those that other tests cover or that can't apply.
 """
 
 from __future__ import annotations
