@@ -274,7 +274,8 @@ def test_the_page_of_the_environment_has_the_defaults(monkeypatch: pytest.Monkey
 
 
 def test_the_page_of_the_command_line_has_every_command() -> None:
-    assert {name.removeprefix("nki-dist ") for name in table_of("cli.md", "nki-dist ")} == commands()
+    table = table_of("cli.md", "nki-dist ")
+    assert {name.removeprefix("nki-dist ") for name in table} == commands()
 
 
 def test_the_page_of_pytest_has_every_option_and_fixture() -> None:
