@@ -250,7 +250,7 @@ def _gone(mark: str) -> bool:
     """Whether no process is left whose command has a text; those that were killed take a moment."""
     until = time.monotonic() + 20
     while _running(mark) and time.monotonic() < until:
-        pass
+        time.sleep(0.02)
     return not _running(mark)
 
 
@@ -293,6 +293,7 @@ def test_an_interrupt_ends_all_at_once(folder):
     started = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     while len(_running(mark)) < 4:
         assert started.poll() is None
+        time.sleep(0.02)
     os.kill(started.pid, signal.SIGINT)
     assert started.wait() == 130 and started.stderr.read() == b""
     started.stderr.close()
