@@ -12,7 +12,14 @@ from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, not_a_kernel
+from nki_dist.launcher.binding import (
+    Args,
+    BoundArguments,
+    Kwargs,
+    PerRank,
+    bind_arguments,
+    not_a_kernel,
+)
 from nki_dist.launcher.deferred import bind_ranks, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
 from nki_dist.launcher.findings import findings, report_races, tell
@@ -325,7 +332,9 @@ class World(Recording, Resident):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
+        if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
+            return bind_ranks(function, args, kwargs, self.ranks, defer), grid
+        return [bind_arguments(function, args, kwargs)] * self.ranks, grid
 
     def _launch(
         self,
