@@ -18,7 +18,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.fingerprint import differences, facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
-from nki_dist.core_actor.private import on_loopback
+from nki_dist.core_actor.ray_start import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.settings import CLUSTER_VARIABLE, uses_pool
 
