@@ -284,10 +284,3 @@ def refuse_client() -> None:
             "ray.shutdown() ends the connection",
             code="ray-join",
         )
-
-
-def ray_session() -> tuple[str, str]:
-    """Names the Ray session this process is in, its job and its node: actors and objects of another
-    one are gone. A program that leaves a cluster and joins it again is another job of it."""
-    context = ray.get_runtime_context()
-    return context.get_job_id(), context.get_node_id()

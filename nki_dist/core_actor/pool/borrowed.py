@@ -34,7 +34,7 @@ def join(store: int | None) -> bool:
     Raises:
         LaunchError: NKI_DIST_CLUSTER isn't a word that there is.
     """
-    if not uses_pool() or not place.possible():
+    if not uses_pool():
         return False
     try:
         status = place.status()
@@ -106,7 +106,7 @@ class Loan:
     def __init__(self, count: int) -> None:
         self._line: place.Line | None = None
         self._names: list[str] = []
-        if not uses_pool() or not place.possible():
+        if not uses_pool():
             return
         try:
             line = place.connect()
