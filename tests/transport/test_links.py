@@ -180,7 +180,7 @@ def test_other_nodes_are_reached_by_actor_calls(trios):
     trio = trios(near=False)
     trio.send(0, 1, np.ones(INLINE, np.float32))
     assert trio.called == 1
-    assert not trio.links[0].payloads.kept_bytes
+    assert not trio.links[0].payloads.nbytes
     assert same(trio.links[1].poll()[0].payload, np.ones(INLINE, np.float32))
 
 
