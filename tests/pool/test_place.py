@@ -18,8 +18,6 @@ from nki_dist.core_actor import fingerprint
 from nki_dist.core_actor.pool import borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
 
-pytestmark = pytest.mark.skipif(not place.possible(), reason="Linux only")
-
 
 @pytest.fixture
 def where(monkeypatch):

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from nki_dist.core_actor import links as module
-from nki_dist.core_actor.doorbell import Doorbell, Ringer
+from nki_dist.core_actor.doorbell import TOKEN, Doorbell
+from nki_dist.core_actor.folder import Sender
 from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.records import INLINE
 from nki_dist.core_actor.ring import ASLEEP, HEADER
@@ -192,19 +193,19 @@ def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
 
 
 def test_a_closed_bell_frees_its_name(folder):
-    ringer = Ringer(folder)
+    sender = Sender(folder)
     first = Doorbell(folder, "doorbell", 0.01)
-    ringer.ring("doorbell")
+    sender.send("doorbell", TOKEN)
     assert first.wait() and not first.wait()
     first.close()
-    ringer.ring("doorbell")  # nobody minds
+    sender.send("doorbell", TOKEN)  # nobody minds
     second = Doorbell(folder, "doorbell", 0.01)
-    ringer.ring("doorbell")
+    sender.send("doorbell", TOKEN)
     assert second.wait()
     second.ring()
     assert second.wait()
     second.close()
-    ringer.close()
+    sender.close()
 
 
 def test_patience_has_fractions_of_a_second(folder):

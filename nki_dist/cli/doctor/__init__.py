@@ -157,10 +157,8 @@ def _package(name: str) -> str:
 
 
 def _pool() -> dict[str, Any]:
-    from nki_dist.core_actor.pool import control, place  # they import Ray, which may be missing
+    from nki_dist.core_actor.pool import control  # it imports Ray, which may be missing
 
-    if not place.possible():
-        return {"state": "none"}
     try:
         return control.status()
     except LaunchError as error:
