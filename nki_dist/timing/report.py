@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from textwrap import fill
 from typing import Any, Final
 
@@ -149,16 +149,6 @@ class Profile:
     def write_trace(self, path: str | PathLike[str]) -> None:
         """Write a trace for ui.perfetto.dev or chrome://tracing."""
         write_trace(self.timeline, path)
-
-    def write_chakra(self, folder: str | PathLike[str], name: str = "trace") -> list[Path]:
-        """Write Chakra execution traces, `NAME.RANK.et` for each rank; see `report.chakra`.
-
-        Raises:
-            ImportError: protobuf isn't there; `pip install 'nki_dist[chakra]'`.
-        """
-        from nki_dist.report.chakra import write_chakra
-
-        return write_chakra([self], folder, name)
 
     def write_report(self, path: str | PathLike[str]) -> None:
         """Write one HTML file with everything: timeline, memory, source, roofline, tables.
