@@ -11,7 +11,6 @@ several kernels one page each, numbered. Other formats than text are printed alo
 
   summary-json  numbers by the names of Neuron Explorer's format of that name
   json          the numbers of NAME.json, a list with one entry per kernel
-  dot           the order graphs of small kernels, for Graphviz
 
 PROGRAM may also be a compiled kernel, a file that kernel[n].compile(...).save(FILE) wrote. It is
 profiled without being run, so its loops must not depend on data.
@@ -49,13 +48,12 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.program import Loop
-from nki_dist.report.dot import dot
 from nki_dist.report.explorer import summary
 from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import COMPILED, SCHEDULES, Profile
 from nki_dist.topology.topology import Topology
 
-_FORMATS: Final = ("text", "summary-json", "json", "dot")
+_FORMATS: Final = ("text", "summary-json", "json")
 
 
 def register(subparsers: Any) -> None:
@@ -216,8 +214,6 @@ def _text(
 
 def _plain(shown: Mapping[int, tuple[Profile, int]], arguments: argparse.Namespace) -> str:
     """What other tools read."""
-    if arguments.output_format == "dot":
-        return "\n".join(dot(p.timeline, p.kernel) for p, _ in shown.values())
     found: Any
     if arguments.output_format == "json":
         found = [{**p.to_dict(), "launches": count} for p, count in shown.values()]

@@ -186,17 +186,6 @@ class Profile:
 
         return summary(self.to_dict(), self.timeline)
 
-    def write_dot(self, path: str | PathLike[str]) -> None:
-        """Write the order graph for Graphviz.
-
-        Raises:
-            LaunchError: the launch executed too many instructions for a drawing.
-        """
-        from nki_dist.report.dot import dot
-
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(dot(self.timeline, self.kernel))
-
     def __repr__(self) -> str:
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
         return (
