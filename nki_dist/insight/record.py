@@ -12,7 +12,6 @@ import numpy as np
 
 from nki_dist.forks import cached_property
 from nki_dist.insight.columns import Columns
-from nki_dist.insight.divergence import first_divergence
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.expected import Checked, compared, first_off, trusted
 from nki_dist.insight.film import Film
@@ -23,7 +22,6 @@ from nki_dist.insight.page import MAX_SIZE, html
 from nki_dist.insight.query import Moment, check_core, moment_of, output_place, writes_of
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
-    Difference,
     NonFinite,
     Origin,
     Printed,
@@ -262,20 +260,6 @@ class Record(Printed):
         that was read from an argument; None if there is none either.
         """
         return first_non_finite(self._log)
-
-    def diff(self, other: Record) -> Difference | None:
-        """The first instruction of this record that wrote other bits than the other record's.
-
-        Cores are compared one by one, each in its own order. None if the two don't differ.
-
-        Raises:
-            LaunchError: the records are of different numbers of ranks or cores, or `other` is none.
-        """
-        if not isinstance(other, Record):
-            got = type(other).__name__
-            fault = f"a record is compared with another record, got {got}"
-            raise unanswered(fault, "record.diff(nki.record(kernel)(...))")
-        return first_divergence(self.launched, other.launched)
 
     def _repr_html_(self) -> str:
         """In a notebook, which keeps what it shows: the page of a small record, without charts."""

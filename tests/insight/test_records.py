@@ -1,4 +1,4 @@
-"""Records: outputs, writes, what was alive, sources, differences, refusals."""
+"""Records: outputs, writes, what was alive, sources, refusals."""
 
 from __future__ import annotations
 
@@ -211,41 +211,6 @@ def test_a_walk_ends_at_its_limit():
     assert not short.complete and len(short) == 4 and "limit=None" in str(short)
     assert whole.complete and len(whole) > 16
     assert whole[0].reads and all(r in list(whole) + whole.sources for r in whole[0].reads)
-
-
-def test_where_two_records_part():
-    other = X.copy()
-    other[20, 6] += 1
-    mine, theirs = nki.record(summed_rows[2])(X), nki.record(summed_rows[2])(other)
-    found = mine.diff(theirs)
-    assert (found.tensor, found.core, found.index, found.count) == ("data", 1, (5, 6), 1)
-    assert (found.mine, found.theirs) == (X[20, 6], other[20, 6])
-    assert mine.diff(nki.record(summed_rows[2])(X)) is None
-    other[2, 2] += 1  # of core 0, which is first
-    assert mine.diff(nki.record(summed_rows[2])(other)).core == 0
-
-
-def test_records_of_kernels_that_differ():
-    def kernel(x, factor, more):
-        out, data = shared(x), nl.load(x)
-        nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=2.0)
-        # LINE factor
-        nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=factor)
-        if more:
-            nisa.activation(dst=data, op=nl.exp, data=data)
-        nl.store(out, data)
-        return out
-
-    mine, theirs = nki.record(kernel)(X, 2.0, False), nki.record(kernel)(X, 3.0, False)
-    assert mine.diff(theirs).location == LINES["factor"]
-    longer = nki.record(kernel)(X, 2.0, True)
-    found = mine.diff(longer)
-    assert found.index is None and (found.mine, found.theirs) == (
-        "nisa.dma_copy",
-        "nisa.activation",
-    )
-    with pytest.raises(LaunchError, match=r"1 of 2; only records of as many cores"):
-        mine.diff(nki.record(summed_rows[2])(X))
 
 
 @pytest.mark.parametrize(
