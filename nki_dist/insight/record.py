@@ -19,7 +19,7 @@ from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
-from nki_dist.insight.query import Moment, check_core, moment_of, output_place, writes_of
+from nki_dist.insight.query import check_core, output_place, writes_of
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
     NonFinite,
@@ -140,24 +140,6 @@ class Record(Printed):
             LaunchError: there is no such tensor, line, core or rank.
         """
         return writes_of(self._log, where, core, rank)
-
-    def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = -1) -> Moment:
-        """The tensors that were alive after a core had carried out a line, with their values.
-
-        Args:
-            location: "file.py:12" or 12.
-            core, rank: whose.
-            times: which time, of a line of several instructions, or that a loop of any kind or a
-                helper carries out several times: 0 is the first instruction, -1 the last.
-
-        Returns:
-            A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.
-            Arguments and constants aren't among them.
-
-        Raises:
-            LaunchError: there is no such line, or the core didn't carry it out as often.
-        """
-        return moment_of(self._log, location, core, rank, times)
 
     def origin(
         self,

@@ -1,4 +1,4 @@
-"""Records: outputs, writes, what was alive, sources, refusals."""
+"""Records: outputs, writes, sources, refusals."""
 
 from __future__ import annotations
 
@@ -85,19 +85,6 @@ def test_an_argument_that_the_kernel_writes_is_updated_and_kept():
     origin = record.origin(0, (4, 5))
     assert origin.value == 2 * X[4, 5]
     assert (origin.sources[0].kind, origin.sources[0].index) == ("argument", (4, 5))
-
-
-def test_what_was_alive():
-    record = nki.record(summed_rows[2])(X)
-    moment = record.at(LINES["cleared"], core=1)
-    assert {"data", "total"} <= {alive.tensor for alive in moment}
-    np.testing.assert_array_equal(moment["data"].values, X[15:])
-    assert not moment["total"].values.any()
-    later = record.at(LINES["added"], core=0)
-    np.testing.assert_array_equal(later["total"].values, record.outputs[:15])
-    assert "in sbuf at partition" in str(moment)
-    with pytest.raises(KeyError, match=r"alive were .*data"):
-        moment["nothing"]
 
 
 def test_elements_that_matter_and_no_others():
@@ -219,7 +206,7 @@ def test_a_walk_ends_at_its_limit():
         (lambda r: r.writes("totl"), "'totl' is no tensor and no line of summed_rows; near are"),
         (lambda r: r.writes("total", core=2), "core=2; the launch has cores 0 to 1"),
         (lambda r: r.writes("total", rank=1), "rank=1; the launch has ranks 0 to 0"),
-        (lambda r: r.at("nowhere.py:3"), "no tensor and no line"),
+        (lambda r: r.writes("nowhere.py:3"), "no tensor and no line"),
         (lambda r: r.origin(1, (0, 0)), "the kernel returned 1 tensors: out"),
         (lambda r: r.origin(0, (30, 0)), r"index=\(30, 0\); the output has shape \(30, 1\)"),
         (lambda r: r.origin(0, (3,)), r"index=\(3,\); the output has shape"),
