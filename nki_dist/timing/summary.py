@@ -194,9 +194,8 @@ def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[Line
     by_core: list[NDArray[np.intp]] = []
     took: list[NDArray[np.float64]] = []
     for core, k in zip(timeline.distinct, kinds, strict=True):
-        where = core.graph.program.where
         lines = [
-            known.setdefault((where(i.location) or "?", i.opcode, i.engine), len(known))
+            known.setdefault((core.graph.line(i.location), i.opcode, i.engine), len(known))
             for i in k.examples
         ]
         by_core.append(np.array(lines, np.intp)[k.of])
@@ -241,7 +240,7 @@ def _changes(timeline: Timeline) -> list[Change]:
     times = Counter(timeline.which)
     for n, core in enumerate(timeline.distinct):
         for (location, what), (count, size) in core.changes.items():
-            entry = found.setdefault((core.graph.program.where(location) or "?", what), [0, 0])
+            entry = found.setdefault((core.graph.line(location), what), [0, 0])
             entry[0] += count * times[n]
             entry[1] += size * times[n]
     changes = [Change(*key, count, size) for key, (count, size) in found.items()]

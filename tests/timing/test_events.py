@@ -31,7 +31,7 @@ def events_of(kernel, shape):
     """A core that is about to run a kernel as compiled, and its events."""
     (program,), machine = compiled(kernel, [shape])
     graph, plan = order(program), Plan(reorders=True)
-    fixed = describe(graph, INSTRUCTIONS, machine, plan)
+    fixed = describe(graph, machine, plan)
     core = CoreReplay(0, SEAT, graph, plan, machine, fixed)
     return core, Events([core], [SEAT], machine, {}), machine
 
