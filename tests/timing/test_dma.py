@@ -15,7 +15,6 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.fixed import describe

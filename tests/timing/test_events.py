@@ -8,7 +8,6 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.timing import Seat, order
 from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
