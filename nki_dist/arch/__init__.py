@@ -59,10 +59,8 @@ def get(name: str) -> Arch:
     """The architecture of a platform name, in any case; LaunchError if there is none such."""
     arch = _BY_NAME.get(name.strip().lower()) if isinstance(name, str) else None
     if arch is None:
-        raise LaunchError(
-            f"unknown platform: got {name!r}, allowed: {', '.join(_BY_NAME)}",
-            code="platform-unknown",
-        )
+        message = f"unknown platform: got {name!r}, allowed: {', '.join(_BY_NAME)}"
+        raise LaunchError(message, code="platform-unknown")
     return arch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import free_size, free_up_to, same_partitions, unpacked
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
 from nki_dist.isa.operands import read, write
@@ -96,11 +96,8 @@ def _aggregated(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Re
 
 def _triples(i: Instruction, arch: Arch) -> None:
     if i["data"].free_size % 3:
-        raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3",
-            code="free-multiple",
-            numbers={"got": i["data"].free_size, "multiple": 3},
-        )
+        message = f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3"
+        raise invalid(message, code="free-multiple", got=i["data"].free_size, multiple=3)
 
 
 @instruction(

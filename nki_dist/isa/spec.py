@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nki_dist.arch import Arch
-from nki_dist.errors import NkiError, NkiValidationError
+from nki_dist.errors import NkiError, NkiValidationError, invalid
 from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
@@ -180,9 +180,8 @@ class Spec:
             raise TypeError(f"{self.name} declares parameters it doesn't have: {unknown}")
         for engine, fact in _OF_ENGINE:
             if (getattr(self, fact) is not None) != (engine in self.engines):
-                raise TypeError(
-                    f"{self.name}: `{fact}` is for the {engine} engine, and needed there"
-                )
+                message = f"{self.name}: `{fact}` is for the {engine} engine, and needed there"
+                raise TypeError(message)
 
     # ---- attached by the instruction's file ---------------------------------------------------
 
@@ -223,11 +222,12 @@ class Spec:
     def verify(self, i: Instruction, arch: Arch) -> None:
         """Run every constraint check on an instruction whose operands have been accepted."""
         if arch.generation < self.min_generation:
-            raise NkiValidationError(
+            message = (
                 f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
-                f"is {arch.name} (v{arch.generation})",
-                code="generation",
-                numbers={"got": arch.generation, "least": self.min_generation},
+                f"is {arch.name} (v{arch.generation})"
+            )
+            raise invalid(
+                message, code="generation", got=arch.generation, least=self.min_generation
             )
         args = i.args
         for name in self.tensors:
@@ -329,7 +329,7 @@ class Spec:
             return ""
         if label not in self.engines:
             message = f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
-            raise NkiValidationError(message, code="engine-choice")
+            raise invalid(message, code="engine-choice")
         return label
 
     def choose_engine(self, i: Instruction, arch: Arch) -> str:
@@ -362,8 +362,5 @@ def instruction(
 
 def require_generation(arch: Arch, generation: int, what: str) -> None:
     if arch.generation < generation:
-        raise NkiValidationError(
-            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}",
-            code="generation",
-            numbers={"got": arch.generation, "least": generation},
-        )
+        message = f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+        raise invalid(message, code="generation", got=arch.generation, least=generation)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, PARTITION_REDUCE, TENSOR_REDUCE
 from nki_dist.isa.checks import check_elements, not_in_psum, same_free_size, same_partitions
@@ -48,12 +48,11 @@ def _reduced_axes(i: Instruction) -> list[int]:
 def _check_axis(i: Instruction, arch: Arch) -> None:
     rank, axes = len(i["data"].shape), _reduced_axes(i)
     if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
-        raise NkiValidationError(
+        message = (
             f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
-            f"of dimensions 1 to {rank - 1}",
-            code="axis",
-            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
+            f"of dimensions 1 to {rank - 1}"
         )
+        raise invalid(message, code="axis", got=i["axis"], least=1, most=rank - 1)
 
 
 @instruction(
@@ -107,7 +106,7 @@ def _rows(i: Instruction, arch: Arch) -> None:
 def _dtypes(i: Instruction, arch: Arch) -> None:
     if i["negate"] and ALU[i["op"]].is_bitvec:
         message = f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only"
-        raise NkiValidationError(message, code="operator-dtype")
+        raise invalid(message, code="operator-dtype")
 
 
 @tensor_reduce.meaning
@@ -140,11 +139,8 @@ def _over_partitions(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) 
 
 def _one_row(i: Instruction, arch: Arch) -> None:
     if i["dst"].shape[0] != 1:
-        raise NkiValidationError(
-            f"dst has {i['dst'].shape[0]} partitions; allowed: 1",
-            code="operand-shape",
-            numbers={"got": i["dst"].shape[0], "allowed": 1},
-        )
+        message = f"dst has {i['dst'].shape[0]} partitions; allowed: 1"
+        raise invalid(message, code="operand-shape", got=i["dst"].shape[0], allowed=1)
 
 
 @instruction(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.program import Dynamic
 
 Dims = tuple[int, ...]
@@ -19,7 +19,7 @@ def rescale(count: int, old: DType, new: DType, what: str) -> int:
     total = count * old.itemsize
     if total % new.itemsize:
         message = f"{what} {count} in {old} is no whole number of {new} elements"
-        raise NkiValidationError(message, code="reinterpret", numbers={"got": count})
+        raise invalid(message, code="reinterpret", got=count)
     return total // new.itemsize
 
 
@@ -50,19 +50,14 @@ def infer(shape: tuple[int, ...], total: int) -> Dims:
     """Fill in one -1 so that the product is `total`."""
     known = prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
-        message = f"shape {shape} has more than one -1"
-        raise NkiValidationError(message, code="reshape", numbers={"got": shape})
+        raise invalid(f"shape {shape} has more than one -1", code="reshape", got=shape)
     if -1 in shape:
         if known == 0 or total % known:
-            message = f"{total} elements can't be split as {shape}"
-            raise NkiValidationError(message, code="reshape", numbers={"got": total})
+            raise invalid(f"{total} elements can't be split as {shape}", code="reshape", got=total)
         shape = tuple(total // known if n == -1 else n for n in shape)
     if prod(shape) != total:
-        raise NkiValidationError(
-            f"shape {shape} has {prod(shape)} elements, expected {total}",
-            code="reshape",
-            numbers={"got": prod(shape), "allowed": total},
-        )
+        message = f"shape {shape} has {prod(shape)} elements, expected {total}"
+        raise invalid(message, code="reshape", got=prod(shape), allowed=total)
     return shape
 
 
