@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from nki_dist.dtypes import DType
 from nki_dist.program import Access, sbuf
+from nki_dist.program.access import reach
 
 _IMMUTABLE: Final = (type(None), bool, int, float, str, Enum, DType)
 
@@ -51,12 +52,7 @@ def starts(a: Access) -> tuple[int, int]:
     storage, offset, size = a.storage, a.offset, a.dtype.itemsize
     if not (storage.region.is_hbm or storage.region is sbuf):
         return offset, offset
-    low = high = 0
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if stride >= 0:
-            high += (n - 1) * stride
-        else:
-            low += (n - 1) * stride
+    low, high = reach(a.shape[1:], a.strides[1:])
     over = (a.shape[0] - 1) * a.strides[0] if a.shape else 0
     first, last = -low - min(over, 0), storage.nbytes // size - 1 - high - max(over, 0)
     if storage.region is sbuf:

@@ -12,6 +12,7 @@ from nki_dist.errors import OutOfBoundsError, invalid
 from nki_dist.isa.indirection import table
 from nki_dist.isa.tracing import todays_kernel
 from nki_dist.program import Access
+from nki_dist.program.access import reach
 
 
 def check_inside(name: str, a: Access) -> None:
@@ -25,12 +26,7 @@ def check_inside(name: str, a: Access) -> None:
     same_size = a.dtype.itemsize == whole.dtype.itemsize
     if a.offset == 0 and same_size and a.shape == whole.shape and a.strides == whole.strides:
         return
-    low = high = 0
-    for n, s in zip(a.shape[1:], a.strides[1:]):
-        if s >= 0:
-            high += (n - 1) * s
-        else:
-            low += (n - 1) * s
+    low, high = reach(a.shape[1:], a.strides[1:])
     size = a.dtype.itemsize
     if whole.region.on_chip:
         row = whole.partition_bytes
@@ -49,11 +45,8 @@ def check_inside(name: str, a: Access) -> None:
     low += a.offset
     high += a.offset
     if dynamic is None:
-        reach = (a.shape[0] - 1) * a.strides[0]
-        if reach >= 0:
-            high += reach
-        else:
-            low += reach
+        first, last = reach(a.shape[:1], a.strides[:1])
+        low, high = low + first, high + last
     if low < 0 or (high + 1) * size > a.storage.nbytes:
         raise OutOfBoundsError(
             f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from nki_dist.codes.picture import outside
 from nki_dist.errors import OutOfBoundsError, invalid
-from nki_dist.language.layout import Dims, infer, is_contiguous, reshape_strides
+from nki_dist.language.layout import Dims, infer
 from nki_dist.language.rearrange import rearrange
+from nki_dist.ops.place import follow, reshaped_strides
 from nki_dist.program import Access, Dynamic
 from nki_dist.program.storage import contiguous_strides
 
@@ -40,9 +41,8 @@ class Views(Access):
 
     def is_contiguous(self) -> bool:
         """True if the view covers its storage row-major; on chip, within each partition."""
-        if self.region.on_chip:
-            return is_contiguous(self.shape[1:], self.strides[1:])
-        return is_contiguous(self.shape, self.strides)
+        first = 1 if self.region.on_chip else 0
+        return follow(self.shape[first:], self.strides[first:], 1)
 
     def get_pattern(self) -> list[list[int]]:
         """`[[stride, count], ...]`, as `.ap` takes it."""
@@ -181,7 +181,7 @@ class Views(Access):
         if start_dim == 0 and end_dim > 0:
             self._keep_partition("flatten_dims(0, ...)")
         sizes = self.shape[start_dim : end_dim + 1]
-        merged = reshape_strides(sizes, self.strides[start_dim : end_dim + 1], (prod(sizes),))
+        merged = reshaped_strides(sizes, self.strides[start_dim : end_dim + 1], (prod(sizes),), 1)
         if merged is None:
             message = (
                 f"dimensions {start_dim}..{end_dim} of shape {self.shape}, strides {self.strides} "
@@ -206,10 +206,10 @@ class Views(Access):
         if fixed and sizes and self.shape and sizes[0] != self.shape[0]:
             self._keep_partition(f"reshape({sizes})")
         if fixed:
-            free = reshape_strides(self.shape[1:], self.strides[1:], sizes[1:])
+            free = reshaped_strides(self.shape[1:], self.strides[1:], sizes[1:], 1)
             strides = None if free is None else (self.strides[0], *free)
         else:
-            strides = reshape_strides(self.shape, self.strides, sizes)
+            strides = reshaped_strides(self.shape, self.strides, sizes, 1)
         if strides is None:
             message = (
                 f"a view of shape {self.shape} and strides {self.strides} can't be reshaped to "
@@ -281,7 +281,7 @@ class Views(Access):
             raise invalid(
                 message, code="indirect-index", got=count, least=1, most=prod(index.shape)
             )
-        flat = reshape_strides(self.shape[1:], self.strides[1:], (self.free_size,))
+        flat = reshaped_strides(self.shape[1:], self.strides[1:], (self.free_size,), 1)
         if flat is None:
             message = (
                 f".indirect() of a view of shape {self.shape} and strides {self.strides}, whose "

@@ -142,9 +142,7 @@ def _check_start(
         f"{program.where(writer.location)} wrote; on {program.platform} a matmul can only add to "
         "what another matmul left there: start with accumulate=False, or add with "
         "nisa.tensor_tensor",
-        location=program.where(i.location),
-        core=program.core,
-        instruction=f"nisa.{i.opcode}",
+        **program.at(i),
         code="accumulate-onto-other",
     )
 

@@ -176,9 +176,7 @@ class _Tracker:
             f"allocated at {where(a.storage.location) or 'unknown line'} and "
             f"{where(other.location) or 'unknown line'}. Write it again before reading, or give "
             "one of them another address",
-            location=where(i.location),
-            core=self.program.core,
-            instruction=f"nisa.{i.opcode}",
+            **self.program.at(i),
             code="overwritten",
         )
 

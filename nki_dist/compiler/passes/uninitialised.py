@@ -251,9 +251,7 @@ class Scan:
             raise UninitializedReadError(
                 f"{i.opcode} reads elements of {a.storage.label} that nothing has written; "
                 f"allocated at {self.program.where(a.storage.location) or 'unknown line'}",
-                location=self.program.where(i.location),
-                core=self.program.core,
-                instruction=f"nisa.{i.opcode}",
+                **self.program.at(i),
                 policy=LIFTED,
                 code="unwritten-read",
             )
