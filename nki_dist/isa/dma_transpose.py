@@ -11,7 +11,7 @@ from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_priority, same_dtype
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import pieces
-from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
+from nki_dist.isa.effects import Effects, Mask, moves, of_one
 from nki_dist.isa.enums import dge_mode, oob_mode
 from nki_dist.isa.gather import Chosen, chosen_rows, has_vector, refuse_indirection
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
@@ -37,11 +37,10 @@ def _axes(name: str, value: Any) -> list[int] | None:
     return list(axes)
 
 
-@passes_on
-def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _transposed(i: Instruction, m: np.ndarray) -> Mask:
     """Elements move as the axes say."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": m.transpose(_AXES[m.ndim])}
+    return m.transpose(_AXES[m.ndim])
 
 
 @instruction(

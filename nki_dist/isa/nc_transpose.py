@@ -11,7 +11,7 @@ from nki_dist.errors import invalid
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
 from nki_dist.isa.checks import check_result, same_dtype
-from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
+from nki_dist.isa.effects import Bits, Effects, Mask, flattened, of_one
 from nki_dist.isa.enums import engine
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, may_reject, op
@@ -24,11 +24,10 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     return "tensor" if regions == ("sbuf", "psum") else "vector"
 
 
-@passes_on
-def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _transposed(i: Instruction, m: np.ndarray) -> Mask:
     """Elements change places with their mirror image."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": flattened(m).T}
+    return flattened(m).T
 
 
 def _same_type(i: Instruction) -> bool:

@@ -15,7 +15,7 @@ from nki_dist import dtypes as d
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_elements, check_result
-from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
+from nki_dist.isa.effects import Effects, Mask, of_one, tile_of
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Arch, Kit, Operation, instruction, op
@@ -72,15 +72,12 @@ SCALES: Final = (d.float8_e8m0fnu, d.uint8)
 _EMAX: Final = {d.float8_e4m3fn_x4: 8, d.float8_e5m2_x4: 15}
 
 
-@passes_on
-def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _quantized(i: Instruction, m: np.ndarray) -> Mask:
     """The scale of 8 partitions and 4 elements depends on all of them, and the values on it."""
-    m = mask_of(i.args[sources[0]])
-    if m is None:
-        return {}
     partitions, free = tile_of(i)
     groups = m.reshape(partitions // GROUP, GROUP, free, 4)
-    return {"dst": groups.any(axis=(1, 3)).repeat(GROUP, axis=0)}
+    return groups.any(axis=(1, 3)).repeat(GROUP, axis=0)
 
 
 @instruction(

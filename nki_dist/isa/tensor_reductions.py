@@ -13,7 +13,7 @@ from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, PARTITION_REDUCE, TENSOR_REDUCE
 from nki_dist.isa.checks import check_elements, not_in_psum, same_free_size, same_partitions
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
+from nki_dist.isa.effects import Effects, Mask, flattened, of_one, tile_of, union
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import SUMS, reduce, reduce_integers
 from nki_dist.isa.rows import load_rows, save_rows
@@ -30,14 +30,12 @@ def _axes(name: str, value: Any) -> list[int]:
         raise wrong_value(name, value, "an int or a list of ints", code="axis") from None
 
 
-@passes_on
-def _over_rows(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _over_rows(i: Instruction, m: np.ndarray) -> Mask:
     """Trailing dimensions are reduced, so each result is the union of one run of elements."""
-    m = mask_of(i.args[sources[0]])
     partitions, free = tile_of(i)
-    if m is None or m.shape[0] != partitions or m.size % (partitions * free):
-        return {}
-    return {"dst": union(m.reshape(partitions, free, -1), 2)}
+    fits = m.shape[0] == partitions and m.size % (partitions * free) == 0
+    return union(m.reshape(partitions, free, -1), 2) if fits else None
 
 
 def _reduced_axes(i: Instruction) -> list[int]:
@@ -130,11 +128,10 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     return Cost(cycles=issue_cycles(n / 2 if fast else n, arch), flops=i["data"].size)
 
 
-@passes_on
-def _over_partitions(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _over_partitions(i: Instruction, m: np.ndarray) -> Mask:
     """Each result is the union of one column."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": union(flattened(m), 0)}
+    return union(flattened(m), 0)
 
 
 def _one_row(i: Instruction, arch: Arch) -> None:

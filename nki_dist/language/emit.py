@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.dtypes import DType, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.activation import activation
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.described import advice, described
@@ -41,7 +41,7 @@ NUMBERS = (int, float, np.number, np.bool_)
 def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     current_tracer()  # outside of a kernel, that is what is wrong
-    return NkiValidationError(text, code=code, instruction=f"nl.{function}", **more)
+    return invalid(text, code=code, **more).at(instruction=f"nl.{function}")
 
 
 def tile(function: str, name: str, value: Any) -> NkiTensor:

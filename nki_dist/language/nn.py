@@ -94,12 +94,12 @@ def broadcast_to(x, shape, dtype=None):
     if len(shape) != len(x.shape) or any(
         n not in (m, 1) for n, m in zip(x.shape, shape, strict=True)
     ):
-        raise emit.refuse(
-            "broadcast_to",
+        message = (
             f"shape {x.shape} to {shape}; both need the same number of dimensions, and sizes must "
-            "be equal or 1 in the tile",
-            code="shape-broadcast",
-            numbers={"got": x.shape, "allowed": shape},
+            "be equal or 1 in the tile"
+        )
+        raise emit.refuse(
+            "broadcast_to", message, code="shape-broadcast", got=x.shape, allowed=shape
         )
     if shape == x.shape:
         return emit.converted(x, dtype)
