@@ -32,6 +32,7 @@ from tests.pages import (
     FENCE,
     PAGES,
     ROOT,
+    TOP,
     blocks,
     run,
     runnable,
@@ -86,46 +87,53 @@ def test_blocks_run_and_print_what_the_page_says(
         pytest.skip(f"the rest is fine; some blocks need {', '.join(sorted(absent))}")
 
 
+RECIPES = [page for page in PAGES if any(b.marks == ("sh", "recipe") for b in blocks(page))]
+
+
+def test_recipes_are_found() -> None:
+    assert {"instruction", "link_pass", "algorithm", "check"} <= {page.stem for page in RECIPES}
+
+
 @pytest.mark.slow
-def test_the_recipe_for_an_instruction_works(tmp_path: Path) -> None:
-    """Followed to the letter in a copy of the repository."""
-    recipe = [b for b in blocks(ROOT / "CONTRIBUTING.md") if len(b.marks) > 1]
-    new = [b for b in recipe if b.marks[0] == "python" and "file=" in b.marks[1]]
-    files = {b.marks[1].removeprefix("file="): b.text for b in new}
-    assert len(files) == 2, "an instruction and its test"
+@pytest.mark.parametrize("page", RECIPES, ids=lambda p: p.stem)
+def test_a_recipe_works(page: Path, tmp_path: Path) -> None:
+    """Followed to the letter in a copy of the repository: files, changes, then the commands."""
     ignore = shutil.ignore_patterns("__pycache__")
-    for folder in ("nki_dist", "tests"):
+    for folder in ("bench", "docs", "examples", "nki_dist", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
-    for name, text in files.items():
-        assert not (tmp_path / name).exists(), f"{name} is there already"
-        (tmp_path / name).write_text(text)
-    for block in recipe:
-        if block.marks[0] == "diff":
-            add_lines(tmp_path / block.marks[1].removeprefix("file="), block.text)
-    (tests,) = [name for name in files if name.startswith("tests/")]
-    declared = "tests/isa/test_declared_operands.py"
-    effects = ("tests/isa/effects/test_effects.py", "-k", "tensor_absdiff or has_a_case or table")
+    for file in (*TOP, ROOT / "Makefile", ROOT / "pyproject.toml"):
+        shutil.copy(file, tmp_path)
+    for block in blocks(page):
+        for name in block.mark("file"):
+            if block.marks[0] == "diff":
+                change(tmp_path / name, block.text)
+            else:
+                assert not (tmp_path / name).exists(), f"{name} is there already"
+                (tmp_path / name).write_text(block.text)
+        if block.marks == ("sh", "recipe"):
+            follow(block.text, tmp_path)
+
+
+def follow(commands: str, folder: Path) -> None:
+    """Carry out shell commands, none of which may fail."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    options = "-p no:cacheprovider"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTEST_ADDOPTS": options}
+    shell = ["sh", "-e", "-c", commands]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, declared, *effects],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+        shell, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def add_lines(file: Path, diff: str) -> None:
-    """Put the `+` lines after the context line that comes before them."""
+def change(file: Path, diff: str) -> None:
+    """Apply the hunks of a diff, between which stand lines of `@@`."""
     content = file.read_text()
-    context = ""
-    for line in diff.splitlines():
-        text = line[1:]
-        if line.startswith("+"):
-            assert content.count(context + "\n") == 1, f"{context!r} isn't once in {file}"
-            content = content.replace(context + "\n", f"{context}\n{text}\n")
-        context = text
+    for hunk in re.split(r"^@@\n", diff, flags=re.MULTILINE):
+        lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
+        old, new = ("".join(t for kind, t in lines if kind != but) for but in "+-")
+        assert content.count(f"\n{old}") == 1, f"this isn't once in {file}:\n{old}"
+        content = content.replace(f"\n{old}", f"\n{new}")
     file.write_text(content)
 
 
@@ -150,7 +158,7 @@ def test_commands_and_files_exist(page: Path) -> None:
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert made <= set(targets)
     called = set(re.findall(r"(?:^ {4}|`)nki-dist ([\w-]*\w)", content, re.MULTILINE))
-    assert called <= commands()
+    assert called <= commands() | set(re.findall(r"file=nki_dist/cli/(\w+)\.py", content))
     for name in re.findall(r"\b(?:examples|tests|nki_dist|bench)/[\w/]+\.py", content):
         if f"file={name}" not in content:
             assert (ROOT / name).exists(), name

@@ -104,7 +104,7 @@ def test_microseconds_are_said_in_outputs_only(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_no_block_carries_a_mark_that_nothing_reads(page: Path) -> None:
     """A misspelt mark would take a block out of the comparison."""
-    told = {OUTPUT, EXCERPT, VARIES, ("text",), ("json",), ()}
+    told = {OUTPUT, EXCERPT, VARIES, ("text",), ("json",), ("sh", "recipe"), ()}
     for each in blocks(page):
         known = runnable(each) or each.marks in told or each.marks == ("python", "no-run")
         assert known or each.mark("file") or each.marks[0].startswith("{"), each.marks
