@@ -44,7 +44,7 @@ from tests.test_layering import LAYERS
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
-SLOW = ("finding_faults.md", "mcp.md", "worlds.md")  # programs in processes of their own
+SLOW = ("mcp.md", "worlds.md")  # programs in processes of their own
 RUN = [
     pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else (), id=page.name)
     for page in PAGES
@@ -207,7 +207,7 @@ def test_the_readme_has_the_figures_of_the_page_of_accuracy() -> None:
     )
     assert f"{fitted} figures are fitted" in readme
     assert f"the median error is {round(float(left_out))} %" in readme
-    measured = (ROOT / "docs/collectives_accuracy.md").read_text()
+    measured = (ROOT / "docs/collectives_time.md").read_text()
     (off,) = re.findall(r"with all of them \| (\d+)%", measured)
     assert f"costs are partly assumed, {off} % off in the median" in readme
 
@@ -236,7 +236,7 @@ def test_pictures_show_the_present_times(pictures: ModuleType) -> None:
     assert f"{told} us of simulated time" in (ROOT / "README.md").read_text()
     for name in ("timeline", "report"):
         assert f"{pictures.shown(ROOT / 'docs' / f'{name}.png'):.1f}" == told
-    faults = (ROOT / "docs/finding_faults.md").read_text()
+    faults = (ROOT / "docs/profiles.md").read_text()
     slow, fast = (
         float(t) for t in re.findall(r"^linear on .*: ([\d.]+) us simulated", faults, re.M)
     )
@@ -250,18 +250,19 @@ def test_every_picture_is_on_a_page() -> None:
     assert drawn and not [p.name for p in drawn if p.name not in shown]
 
 
-def table_of(page: str) -> dict[str, list[str]]:
-    """The rows of a page's tables that begin with `code`, by it."""
+def table_of(page: str, begins: str | tuple[str, ...]) -> dict[str, list[str]]:
+    """The rows of a page's tables that begin with code that `begins` so, by it."""
     found = {}
     for line in (ROOT / "docs" / page).read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| `"):
-            name = cells[0].strip("`")
+        name = cells[0].strip("`")
+        if line.startswith("| `") and name.startswith(begins):
             assert name not in found, f"{name} is there twice"
             found[name] = cells[1:]
     return found
 
 
+VARIABLES = ("NKI_", "NEURON_", "RAY_")
 # Ray's own, which are passed on or looked at and aren't for users.
 UNTOLD = {"RAY_RAYLET_PID", "RAY_USE_TLS"}
 
@@ -269,13 +270,13 @@ UNTOLD = {"RAY_RAYLET_PID", "RAY_USE_TLS"}
 def test_the_page_of_the_environment_has_every_variable_that_is_read():
     source = "".join(f.read_text() for f in (ROOT / "nki_dist").rglob("*.py"))
     read = set(re.findall(r'"((?:NKI|NEURON|RAY)_[A-Z_]+)"', source)) - UNTOLD
-    table = table_of("environment.md")
+    table = table_of("cli.md", VARIABLES)
     assert set(table) == read
     assert all(len(cells) == 3 and all(cells) for cells in table.values())
 
 
 def test_the_page_of_the_environment_has_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = table_of("environment.md")
+    table = table_of("cli.md", VARIABLES)
     for name in table:
         monkeypatch.delenv(name, raising=False)
     told = {name: cells[1].strip("`") for name, cells in table.items()}
@@ -291,14 +292,15 @@ def test_the_page_of_the_environment_has_the_defaults(monkeypatch: pytest.Monkey
 
 
 def test_the_page_of_the_command_line_has_every_command() -> None:
-    assert {name.removeprefix("nki-dist ") for name in table_of("cli.md")} == commands()
+    table = table_of("cli.md", "nki-dist ")
+    assert {name.removeprefix("nki-dist ") for name in table} == commands()
 
 
 def test_the_page_of_pytest_has_every_option_and_fixture() -> None:
     source = (ROOT / "nki_dist/pytest_plugin.py").read_text()
-    options = {name.split()[0] for name in table_of("pytest.md")}
+    options = {name.split()[0] for name in table_of("testing.md", "--nki-")}
     assert options == set(re.findall(r'"(--nki-[a-z]+)"', source))
-    page = (ROOT / "docs/pytest.md").read_text()
+    page = (ROOT / "docs/testing.md").read_text()
     fixtures = [*re.findall(r"@pytest.fixture\ndef (\w+)", source), "nki_ranks"]
     assert len(fixtures) > 1 and all(f"`{name}`" in page for name in fixtures)
 

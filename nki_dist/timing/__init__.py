@@ -56,12 +56,5 @@ def profile_launch(
     Raises:
         LaunchError: the trip counts don't belong to the programs, or there is no such schedule.
     """
-    launch = prepared(
-        programs,
-        trips,
-        arch,
-        placement,
-        exchanges=exchanges,
-        schedule=schedule,
-    )
+    launch = prepared(programs, trips, arch, placement, exchanges, schedule)
     return make_profile(launch.simulated(), kernel_name)
