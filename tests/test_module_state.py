@@ -160,9 +160,8 @@ def _changed_names(tree: ast.AST) -> set[str]:
 
 @pytest.fixture(scope="module")
 def changed() -> frozenset[str]:
-    root = Path(nki_dist.__file__).parent
-    trees = [ast.parse(path.read_text()) for path in root.rglob("*.py")]
-    return frozenset().union(*(_changed_names(tree) for tree in trees))
+    paths = Path(nki_dist.__file__).parent.rglob("*.py")
+    return frozenset().union(*(_changed_names(ast.parse(path.read_text())) for path in paths))
 
 
 # torch.compile keeps what its compiled frames need in the globals of the functions they come from,
