@@ -50,16 +50,6 @@ def poison_bits(dtype: DType) -> int:
     return _pattern(dtype)[0]
 
 
-def poison(dtype: DType) -> Any:
-    """The same as a scalar of the storage dtype (for bool simply True; see `fill_poison`)."""
-    return np.array([poison_bits(dtype)], dtype.raw).view(dtype.storage)[0]
-
-
-def fill_poison(array: np.ndarray[Any, Any], dtype: DType) -> None:
-    """Fill an array of the type's storage dtype, bit for bit."""
-    array.view(dtype.raw)[...] = poison_bits(dtype)
-
-
 def is_poison(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which elements hold poison; an array of bool of the same shape."""
     bits, mask = _pattern(dtype)

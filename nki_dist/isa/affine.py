@@ -17,7 +17,7 @@ from nki_dist.isa._matmul import flat
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, same_partitions
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.dma_copy import move, through
+from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import CLEAN, OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
@@ -250,10 +250,10 @@ def _affine_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     value = _value(i, kit)
     same = kit.congruent([dst, source])
     if same is None or overlaps(dst, source):
-        kept, load = through(source, dst.dtype, kit)
+        kept, load = kit.copied(source, dst.dtype)
         bits, target = kept.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
         where = rejected.reshape(dst.shape)
-        return [*find, *load, op(copy, target, bits), op(copy_where, target, value, where)]
+        return [*find, load, op(copy, target, bits), op(copy_where, target, value, where)]
     target, where = kit.raw(same[0]), rejected.reshape(same[0].shape)
     replaced = op(copy_where, target, value, where)
     if source.same_elements(dst):

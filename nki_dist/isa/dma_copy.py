@@ -7,7 +7,7 @@ import numpy as np
 from nki_dist.dtypes import DType
 from nki_dist.errors import invalid
 from nki_dist.isa import gather as g
-from nki_dist.isa.checks import check_priority, refuse_packed
+from nki_dist.isa.checks import check_priority, refuse_packed, require_generation
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
@@ -83,9 +83,8 @@ def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
 @dma_copy.check
 def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
-    if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
-        message = f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}"
-        raise invalid(message, code="generation", allowed=3)
+    if i["dge_mode"] is dge_mode.hwdge:
+        require_generation(arch, 3, "dge_mode.hwdge")
     dst, src = i["dst"].dtype, i["src"].dtype
     if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
         raise invalid(
@@ -129,9 +128,9 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         return [op(_gather, source, table, choice, src.dtype, dst.dtype, out)]
     if g.has_vector(dst):
         table, source, choice, overlap = g.chosen_rows(dst, kit, i["oob_mode"])
-        rows, load = through(src, dst.dtype, kit)
+        rows, load = kit.copied(src, dst.dtype)
         rows = rows.reshape(choice.shape)
-        return [*load, op(_scatter, source, rows, choice, overlap, table)]
+        return [load, op(_scatter, source, rows, choice, overlap, table)]
     return move(dst, src, kit, whole=True)
 
 
@@ -147,12 +146,6 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> list[Operation]:
     if dst.dtype is src.dtype:
         return [op(copy, kit.raw(same[0]), kit.raw(same[1]))]
     return [op(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))]
-
-
-def through(src: Access, dtype: DType, kit: Kit) -> tuple[Array, list[Operation]]:
-    """A contiguous copy of a tensor as another type, and what makes it."""
-    made = kit.scratch(src.shape, dtype.storage)
-    return made, [op(kit.convert(src.dtype, dtype), made, kit.view(src))]
 
 
 @function(reads="source table out", writes="out", partial=True, raises=True, name="gather rows")

@@ -123,11 +123,8 @@ def _check(i: Instruction, arch: Arch) -> None:
 @quantize_mx.meaning
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, scale = i["dst"], i["src"], i["dst_scale"]
-    values = kit.scratch(src.shape)
-    return [
-        op(kit.convert(src.dtype, d.float32), values, kit.view(src)),
-        op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale)),
-    ]
+    values, load = kit.copied(src)
+    return [load, op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale))]
 
 
 @function(reads="values codes", writes="values target codes", partial=True, name="quantize")

@@ -9,6 +9,7 @@ Follows: nki.language.tiles, blocks, alloc_tiles, alloc_blocks and empty_like of
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 from nki_dist.errors import GridTypeError, GridValueError, invalid
@@ -190,9 +191,7 @@ def _allocated(
         held = ndarray(elements, dtype, buffer, name, address)
         return tile_grid(held, tuple(axes), Layout(held.strides), tile)
     counts = tuple(axis.count for axis in axes)
-    columns = 1
-    for n, t in zip(counts, (1, *tile[1:])):
-        columns *= n * t
+    columns = prod(counts) * prod(tile[1:])
     held = ndarray((tile[0], columns), dtype, buffer, name, address)
     return tile_grid(held, tuple(axes), packed_layout(tile, counts, held.strides[0]), tile)
 

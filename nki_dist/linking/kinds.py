@@ -182,6 +182,3 @@ def equal_key(argument: Any) -> Any:
     except TypeError:
         return id(argument)
     return type(argument), argument
-
-
-__all__ = ["Base", "Kind", "Kinds", "Run", "equal_key"]

@@ -93,6 +93,3 @@ class Lowering(Kit):
     @property
     def registers(self) -> Slot:
         return Slot.REGISTERS
-
-
-__all__ = ["SCRATCH", "Lowering", "Slot"]

@@ -16,21 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa._matmul import directly, matrix, product
-from nki_dist.isa.kit import Kit
+from nki_dist.isa._matmul import deposited, directly, matrix, product
 from nki_dist.linking.chains import Chain, Chains
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.loads import Load, find_loads
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.panels import KEPT, Panel, Part, lying
-from nki_dist.ops.arrays import add_where
-from nki_dist.ops.function import copy
-from nki_dist.ops.operation import Operation, op
+from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 
@@ -232,16 +227,7 @@ class Products:
     def _deposited(self, chain: Chain, result: Panel) -> list[Operation]:
         whole: Any = result.place
         part = whole[: chain.width].reshape(chain.dst.shape)
-        return added(self._kit, chain.dst, chain.mode, part)
-
-
-def added(kit: Kit, dst: Access, mode: str, part: Any) -> list[Operation]:
-    """What brings a product to PSUM; it may change it."""
-    target = kit.view(dst)
-    if mode == "add":
-        return [op(np.add, target, part, target)]
-    summed = [op(add_where, target, part, kit.accumulating(dst), part)] if mode == "runtime" else []
-    return [*summed, op(copy, target, part)]
+        return deposited(chain.dst, chain.mode, part, self._kit)
 
 
 def _keys(chain: Chain) -> tuple[Key, Key]:

@@ -83,6 +83,13 @@ class Loop:
     outside: int = 0
     body: Block = field(default_factory=list, init=False)
 
+    @property
+    def rounds(self) -> int | None:
+        """How often it runs, None where bounds are in registers; a `while` may not run at all."""
+        if self.kind == "for" and isinstance(self.start, int) and isinstance(self.stop, int):
+            return max(0, -(-(self.stop - self.start) // self.step))
+        return None
+
     def with_body(self, body: Block) -> Loop:
         """The same loop around other items."""
         made = copy(self)

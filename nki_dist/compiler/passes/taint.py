@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.loops import surely_repeats
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Mask
@@ -95,7 +94,7 @@ class Taint:
                 self._instruction(item)
                 continue
             self._block(item.body)
-            if surely_repeats(item):  # what one iteration leaves behind reaches the next
+            if (item.rounds or 0) > 1:  # what one iteration leaves behind reaches the next
                 for number in [n for n in self._states if n >= item.outside]:
                     del self._states[number]
                 self._unborn |= {n for n in self._flagged if n >= item.outside}

@@ -25,7 +25,6 @@ import numpy as np
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.passes.between_cores import OPEN_READS, Use, open_reads
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import LIFTED, Taint
 from nki_dist.compiler.passes.unwritten import REPLACED, WRITTEN_INPUTS, Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
@@ -184,7 +183,7 @@ class Scan:
         full, kept = self._full, self.kept
         for i in block:
             if isinstance(i, Loop):
-                self._block(i.body, outside if surely_runs(i) else i.outside)
+                self._block(i.body, outside if i.rounds else i.outside)
                 continue
             args, spec = i.args, INSTRUCTIONS[i.opcode]
             counts, effects = spec.counts, spec.effects
