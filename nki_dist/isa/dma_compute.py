@@ -17,9 +17,8 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
-from nki_dist.isa.spec import Arch, Cost, Operation, instruction, op
+from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Operation, instruction, op
 from nki_dist.ops.function import conversion, function
-from nki_dist.program import Access, Instruction
 
 
 def _scales(name: str, value: Any) -> list[float] | None:

@@ -12,11 +12,10 @@ from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
-from nki_dist.isa.spec import Arch, Cost, instruction, todays_kernel
+from nki_dist.isa.spec import Access, Arch, Cost, Instruction, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op, reshaped
-from nki_dist.program import Access, Instruction
 
 SBUF_OR_HBM = ANYWHERE - {"psum"}
 

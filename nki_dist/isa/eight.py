@@ -30,11 +30,10 @@ from nki_dist.isa.effects import (
 from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
-from nki_dist.isa.spec import Operation, instruction, op
+from nki_dist.isa.spec import Access, Instruction, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.function import copy, function
-from nki_dist.program import Access, Instruction
 
 EIGHT = 8
 

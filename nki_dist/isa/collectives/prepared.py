@@ -17,8 +17,7 @@ from nki_dist.errors import CompileError, NkiError, invalid
 from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.handle import NkiInstruction
-from nki_dist.isa.spec import Spec, current_tracer, released
-from nki_dist.program import Instruction
+from nki_dist.isa.spec import Instruction, Spec, current_tracer, released
 
 
 class Prepared(NkiInstruction):
