@@ -186,7 +186,7 @@ class Scan:
                 self._block(i.body, outside if i.rounds else i.outside)
                 continue
             args, spec = i.args, INSTRUCTIONS[i.opcode]
-            counts, effects = spec.counts, spec.effects
+            counts, partial = spec.counts, spec.effects.partial
             # No operand of an instruction that has a kind is addressed at run time.
             for name in spec.tensors if i.kind is None else ():
                 value = args[name]
@@ -210,7 +210,7 @@ class Scan:
                 value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
-                    doubtful = number < outside or effects.keeps(i)
+                    doubtful = number < outside or (partial and spec.effects.keeps(i))
                     if number in kept:
                         key = (a.storage.role, a.storage.index)
                         self.stores.setdefault(key, []).append(a)
