@@ -196,11 +196,11 @@ def find(x: Any) -> DType | None:
     if isinstance(x, str):
         return _BY_NAME.get(x) or _BY_NAME.get(x.rpartition(".")[2])
     try:
-        known = _BY_OBJECT.get(x)
+        named = _BY_OBJECT.get(x)
     except TypeError:  # unhashable, so not a type
         return None
-    if known is not None or isinstance(x, np.dtype):
-        return known
+    if named is not None or isinstance(x, np.dtype):
+        return named
     return _find_foreign(x)
 
 

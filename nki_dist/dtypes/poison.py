@@ -38,11 +38,11 @@ _FLOATS: Final = {
 
 
 def _pattern(dtype: DType) -> tuple[int, int]:
-    known = _FLOATS.get(dtype.name)
-    if known is None:
+    pattern = _FLOATS.get(dtype.name)
+    if pattern is None:
         ones = (1 << dtype.bits) - 1
         return 0x7B7B7B7B & ones, ones
-    return known
+    return pattern
 
 
 def poison_bits(dtype: DType) -> int:

@@ -159,12 +159,12 @@ def _gather(
         return
     fresh = np.empty((len(places), *choice.shape[1:]), dst.storage)
     convert(fresh, table[places])
-    kept = slice(None) if valid is None else valid
+    chosen = slice(None) if valid is None else valid
     if out.shape == choice.shape:
-        out[kept] = fresh
+        out[chosen] = fresh
     else:  # its strides can't be seen as rows: change a copy of it
         current = np.ascontiguousarray(out).reshape(choice.shape)
-        current[kept] = fresh
+        current[chosen] = fresh
         out[...] = current.reshape(out.shape)
 
 

@@ -106,8 +106,8 @@ def _moves(i: Instruction) -> tuple[np.ndarray, np.ndarray]:
     """Partitions of dst that are written, and of src that each comes from."""
     targets = np.arange(i["dst"].shape[0])
     mask = np.array(i["shuffle_mask"])[targets % _QUADRANT]
-    kept = mask != _KEEP
-    return targets[kept], (targets // _QUADRANT * _QUADRANT + mask)[kept]
+    moved = mask != _KEEP
+    return targets[moved], (targets // _QUADRANT * _QUADRANT + mask)[moved]
 
 
 @nc_stream_shuffle.meaning

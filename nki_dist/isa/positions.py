@@ -47,9 +47,9 @@ def nonzero_with_count(
 @nonzero_with_count.check
 def _nonzero_check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
-    wanted = src.free_size + 1
+    expected = src.free_size + 1
     why = f"must be one more than src's {src.free_size}"
-    check_elements("dst", dst, wanted, why, code="free-mismatch")
+    check_elements("dst", dst, expected, why, code="free-mismatch")
     core = arch.gpsimd_core_partitions
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) % core:
@@ -114,9 +114,9 @@ def _segments_check(i: Instruction, arch: Arch) -> None:
         raise invalid(
             message, code="operand-shape", dst=dst.shape[0], segment_ids=ids.shape[0], allowed=1
         )
-    wanted = 2 * ids.free_size
-    why = f"{ids.free_size} segment ids need {wanted}"
-    check_elements("dst", dst, wanted, why, code="free-mismatch")
+    expected = 2 * ids.free_size
+    why = f"{ids.free_size} segment ids need {expected}"
+    check_elements("dst", dst, expected, why, code="free-mismatch")
 
 
 @sequence_bounds.meaning

@@ -68,8 +68,8 @@ def flat_rows(kit: Kit, array: Array) -> tuple[Array, list[Operation]]:
     """An array (P, ...) as contiguous (P, N), and what copies it if that has to be."""
     if is_contiguous(array):
         return array.reshape(array.shape[0], -1), []
-    made = kit.scratch(array.shape, array.dtype)
-    return made.reshape(array.shape[0], -1), [op(copy, made, array)]
+    result = kit.scratch(array.shape, array.dtype)
+    return result.reshape(array.shape[0], -1), [op(copy, result, array)]
 
 
 def column(kit: Kit, value: Any) -> tuple[Any, list[Operation]]:

@@ -198,12 +198,12 @@ def _allocated(
 
 def _grid_like(x: NkiGrid, dtype: Any, buffer: MemoryRegion, name: str, address: Any) -> NkiGrid:
     """A grid of its own for the cells that another selects, with the same coordinates."""
-    made = _allocated(x.tile_shape, x.element_shape, buffer, dtype, address, name, "nl.empty_like")
-    kept = [axis for axis in x._axes if axis.tile or not axis.consumed]
-    grid: NkiGrid = made
+    whole = _allocated(x.tile_shape, x.element_shape, buffer, dtype, address, name, "nl.empty_like")
+    open_axes = [axis for axis in x._axes if axis.tile or not axis.consumed]
+    grid: NkiGrid = whole
     if isinstance(x, NkiBlockGrid):
-        grid = block_grid(made, x.block_shape)
-    found: NkiGrid = grid._with(tuple(axis.packed() for axis in kept))
+        grid = block_grid(whole, x.block_shape)
+    found: NkiGrid = grid._with(tuple(axis.packed() for axis in open_axes))
     return found
 
 

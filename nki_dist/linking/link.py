@@ -89,7 +89,7 @@ class _Linker:
                 for number, i in born_outside(self._births, item):
                     self._born(number, i, outside)
                 linked.append(outside)
-                # A body without instructions goes round, and is looked at, all the same.
+                # A body without instructions iterates, and is looked at, all the same.
                 linked.append(LinkedLoop(item, self._block(item.body) or [Straight([], [])]))
                 straight = None
                 continue

@@ -86,7 +86,7 @@ class Products:
         self._members: set[int] = set()
         self.last: set[int] = set()
         self.panels: list[Panel] = []
-        self._kept: dict[int, Panel] = {}
+        self._cache: dict[int, Panel] = {}
         self._bytes = 0
         self._loads: dict[int, Load] = {}  # that panels do without, by number of the tile
         self.unmade: set[int] = set()
@@ -113,7 +113,7 @@ class Products:
     def operations(self, i: Instruction) -> list[Operation]:
         """What the instruction does; nothing, if others do it."""
         work = self._work.get(i.ordinal, ())
-        return [o for made, arguments in work for o in made(self, *arguments)]
+        return [o for make, arguments in work for o in make(self, *arguments)]
 
     # ---- what is done where -------------------------------------------------------------------
 
@@ -136,15 +136,15 @@ class Products:
             self._at(end, Products._deposited, chain, result)
 
     def _new(self, shape: tuple[int, int], start: int, end: int) -> Panel:
-        made = Panel(len(self.panels), shape, start, end)
-        self.panels.append(made)
-        return made
+        panel = Panel(len(self.panels), shape, start, end)
+        self.panels.append(panel)
+        return panel
 
     def _worth(self, chain: Chain, *keys: int) -> bool:
         """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
         factors = chain.members[0].factors
         wide = (factors.left.dtype is float32, factors.right.dtype is float32)
-        several = [self._uses[key] > 1 or key in self._kept for key in keys]
+        several = [self._uses[key] > 1 or key in self._cache for key in keys]
         return self._keep and any(s and not w for s, w in zip(several, wide, strict=True))
 
     def _panel(self, key: int, side: str, chain: Chain, width: int) -> Panel | None:
@@ -154,22 +154,22 @@ class Products:
             side: which operand, "left" or "right".
             width: its columns.
         """
-        kept = self._kept.pop(key, None)
+        panel = self._cache.pop(key, None)
         self._uses[key] -= 1
-        if kept is None:
+        if panel is None:
             alone = len(chain.members) == 1
             a: Access = getattr(chain.members[0].factors, side)
             if alone and (not self._uses[key] or directly(a) is not None):
                 return None
-            kept = self._gathered(chain, side, width)
-        kept.end = max(kept.end, chain.ends)
+            panel = self._gathered(chain, side, width)
+        panel.end = max(panel.end, chain.ends)
         if self._uses[key] and self._keep:
-            self._kept[key] = kept  # the one that was used last comes last
-            while self._bytes > KEPT and self._kept:
-                self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+            self._cache[key] = panel  # the one that was used last comes last
+            while self._bytes > KEPT and self._cache:
+                self._bytes -= self._cache.pop(next(iter(self._cache))).nbytes
         else:
-            self._bytes -= kept.nbytes
-        return kept
+            self._bytes -= panel.nbytes
+        return panel
 
     def _gathered(self, chain: Chain, side: str, width: int) -> Panel:
         """A panel of an operand's parts, and the work of filling it."""
@@ -183,11 +183,11 @@ class Products:
         # array.
         if side == "right" and self._loads and (there := lying(parts, width)) is not None:
             return Panel(-1, shape, start, chain.ends, self._kit.view(there))
-        made = self._new(shape, start, chain.ends)
+        panel = self._new(shape, start, chain.ends)
         for part in parts:
-            self._at(part.at, Products._filled, part, made)
-        self._bytes += made.nbytes
-        return made
+            self._at(part.at, Products._filled, part, panel)
+        self._bytes += panel.nbytes
+        return panel
 
     def _source(self, a: Access) -> Access:
         """What a panel takes an operand from: where the tile isn't loaded, from the argument."""
@@ -198,8 +198,8 @@ class Products:
         assert seen is not None, "find_loads asked for all operands"
         return seen
 
-    def _at(self, at: int, made: Callable[..., list[Operation]], *arguments: Any) -> None:
-        self._work.setdefault(self._ordinals[at], []).append((made, arguments))
+    def _at(self, at: int, make: Callable[..., list[Operation]], *arguments: Any) -> None:
+        self._work.setdefault(self._ordinals[at], []).append((make, arguments))
 
     # ---- lowered when the instruction's turn comes ---------------------------------------------
 

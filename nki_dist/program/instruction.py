@@ -50,10 +50,10 @@ class Instruction:
 
     def with_args(self, args: dict[str, Any]) -> Instruction:
         """The same instruction with other arguments."""
-        made = Instruction(self.opcode, args, self.engine, self.location, self.ordinal)
-        made.after, made.order_group = self.after, self.order_group
-        made.accumulation = self.accumulation
-        return made
+        result = Instruction(self.opcode, args, self.engine, self.location, self.ordinal)
+        result.after, result.order_group = self.after, self.order_group
+        result.accumulation = self.accumulation
+        return result
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
@@ -92,9 +92,9 @@ class Loop:
 
     def with_body(self, body: Block) -> Loop:
         """The same loop around other items."""
-        made = copy(self)
-        made.body = body
-        return made
+        result = copy(self)
+        result.body = body
+        return result
 
 
 Block: TypeAlias = "list[Instruction | Loop]"

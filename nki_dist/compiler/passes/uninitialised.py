@@ -91,7 +91,7 @@ def _follow(scans: Sequence[Scan]) -> None:
     for scan in scans:
         taint = None
         if scan.flagged:
-            taint = Taint(scan.program, scan.flagged, scan.kept, scan.foreign)
+            taint = Taint(scan.program, scan.flagged, scan.outliving, scan.foreign)
             taint.run()
         taints.append(taint)
     pairs = list(zip((scan.stores for scan in scans), taints, strict=True))
@@ -154,7 +154,7 @@ class Scan:
         self.strict = strict
         self.poison: set[int] = set()
         self.flagged: list[list[int]] = []
-        self.kept: dict[int, list[tuple[str, Access | None]]] = {}
+        self.outliving: dict[int, list[tuple[str, Access | None]]] = {}
         self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
@@ -163,13 +163,13 @@ class Scan:
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
         for path, a in returned(program.outputs):
-            self.kept.setdefault(a.storage.number, []).append((f"output{path}", a))
+            self.outliving.setdefault(a.storage.number, []).append((f"output{path}", a))
         for s in program.storages:
             self._begin(s, written.get((s.role, s.index), []) if s.role != "local" else [])
 
     def _begin(self, s: Storage, writers: list[int]) -> None:
         if s.role == "input" and s.written:
-            self.kept.setdefault(s.number, []).append((f"input {s.name}", None))
+            self.outliving.setdefault(s.number, []).append((f"input {s.name}", None))
         elif s.role in ("input", "constant"):
             self._full.add(s.number)
         if any(core != self.program.core for core in writers):
@@ -180,7 +180,7 @@ class Scan:
 
     def _block(self, block: Block, outside: int) -> None:
         """Interpret a block; writes to storages below `outside` may not happen at all."""
-        full, kept = self._full, self.kept
+        full, outliving = self._full, self.outliving
         for i in block:
             if isinstance(i, Loop):
                 self._block(i.body, outside if i.rounds else i.outside)
@@ -211,7 +211,7 @@ class Scan:
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
                     doubtful = number < outside or (partial and spec.effects.keeps(i))
-                    if number in kept:
+                    if number in outliving:
                         key = (a.storage.role, a.storage.index)
                         self.stores.setdefault(key, []).append(a)
                         sure = not (doubtful or a.dynamic or spec.may_skip(i))

@@ -115,11 +115,11 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
     first = dma_copy(_rows(copy, 0, 2, one_column), _rows(metadata, 0, 2, one_column), name=label)
     if arguments["has_rdispls"]:
         first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
-    made = Prepared(first.instruction, first.depth)
-    made.spec, made.arguments, made.copy = spec, arguments, copy
-    made.loop = tracer.innermost_loop()
-    tracer.prepared = made
-    return made
+    prepared = Prepared(first.instruction, first.depth)
+    prepared.spec, prepared.arguments, prepared.copy = spec, arguments, copy
+    prepared.loop = tracer.innermost_loop()
+    tracer.prepared = prepared
+    return prepared
 
 
 def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
