@@ -1,4 +1,4 @@
-"""Bytes become programs: `decode`.
+"""Reads programs from bytes that may have been tampered with.
 
 Purpose: give back exactly what `encode` wrote, and refuse everything else. A program may come from
 a file or another machine, so nothing in it is believed: numbers must be in range, storages must fit

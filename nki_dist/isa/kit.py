@@ -1,5 +1,6 @@
-"""What an instruction's meaning gets: operands as arrays, or as places in linking.lowering, and
-conversions around the work.
+"""Gives who describes what an instruction does its operands as arrays, scratch, and conversions.
+
+Where there is no memory yet (linking), what stands for an array is a place.
 
 A meaning is asked once for what is run many times, so everything that can be settled beforehand is:
 views, conversions, scratch arrays.

@@ -1,4 +1,4 @@
-"""The last calls of a line, which the next call of the line is compared with; see isa.patterns."""
+"""Recognises the calls that a line of a kernel makes again and again, which makes tracing fast."""
 
 from __future__ import annotations
 

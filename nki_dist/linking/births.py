@@ -1,4 +1,4 @@
-"""Where storages begin to live that somebody may read before anything is written to them."""
+"""Fills memory that may be read before it is written, when the first instruction touches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a linked program's spaces are: views and steps by number, equal for all cores that run it.
+"""Gives what a linked program uses its memory: the views and steps of all cores that run it.
 
 Binding is then one array for each view and one call for each operation, however many instructions
 have them in common; see `runtime.binding`.

@@ -1,4 +1,4 @@
-"""Matmuls of a program as few and large products: see `chains` for which are one product.
+"""Makes few large products of the many small matmuls of a program that add to one tile, a chain.
 
 The operands of a chain are gathered where its matmuls read them, its product is formed at its last
 one. So every operand is read no later than the program reads it, and PSUM is written where nobody
