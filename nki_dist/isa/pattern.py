@@ -1,4 +1,4 @@
-"""What is cached of all calls of an instruction that differ only in the offsets of their tensors."""
+"""What is cached of all calls of an instruction that differ only in their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linking turns the instructions of a program into operations on parts of memory that is yet to come.
+"""Turns the instructions of a program into operations on parts of memory that is yet to come.
 
 Passes that make a program faster, and may be left out without a change of a bit, are those that
 `passes.link_passes` lists.
