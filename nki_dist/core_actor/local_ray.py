@@ -138,6 +138,6 @@ def _given_more() -> bool:
 @once
 def local_ray() -> LocalRay:
     """That of this process; ends before Ray ends by itself, which is registered earlier."""
-    made = LocalRay()
-    atexit.register(made.end_program)
-    return made
+    local = LocalRay()
+    atexit.register(local.end_program)
+    return local

@@ -63,39 +63,39 @@ class RollCall:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self._actors = actors
-        self._asked: dict[int, Any] = {}
+        self._pending: dict[int, Any] = {}
         self._answers: dict[int, Status] = {}
         self._since = 0.0
         self.last: dict[int, Status] = {}
 
     def look(self, patience: float) -> list[Status] | None:
         """Everybody's status, if the round is over within so many seconds."""
-        if not self._asked:
+        if not self._pending:
             self._since = time.monotonic()
             self._answers = {}
-            self._asked = {
+            self._pending = {
                 n: a.status.remote() for n, a in enumerate(self._actors) if a is not None
             }
-        open_ = list(self._asked.values())
+        open_ = list(self._pending.values())
         ready, _ = ray.wait(open_, num_returns=len(open_), timeout=patience)
-        for n, future in list(self._asked.items()):
+        for n, future in list(self._pending.items()):
             if future in ready:
                 try:
                     self._answers[n] = self.last[n] = ray.get(future)
                 except LOST:
-                    self._asked = {}  # its own answer tells of the death
+                    self._pending = {}  # its own answer tells of the death
                     return None
-                del self._asked[n]
-        return None if self._asked else list(self._answers.values())
+                del self._pending[n]
+        return None if self._pending else list(self._answers.values())
 
     def silent(self) -> dict[int, float]:
         """Who hasn't answered for how many seconds."""
         passed = time.monotonic() - self._since
-        return dict.fromkeys(self._asked, passed)
+        return dict.fromkeys(self._pending, passed)
 
     def forget(self, n: int) -> None:
         """A process was given up."""
-        self._asked.pop(n, None)
+        self._pending.pop(n, None)
 
 
 class Watch:
@@ -291,8 +291,8 @@ class Supervisor:
         for n, answer in self._crew.calls.answers(given, self._number, PRINTS):
             if not isinstance(answer, Exception):
                 given[n].printed = answer.printed
-        for n, made in given.items():
-            self.answers[n] = made
+        for n, answer in given.items():
+            self.answers[n] = answer
 
     def _bear_silence(self) -> None:
         silent = self._roll.silent()

@@ -56,8 +56,8 @@ class Querier(Shared):
         timed = partial(
             profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED, programs
         )
-        made = launched(world, compiled, copied(launch.inputs), programs)
-        record = Record(None, made, result.reports, timed)
+        replayable = launched(world, compiled, copied(launch.inputs), programs)
+        record = Record(None, replayable, result.reports, timed)
         try:
             answer = self._ask(record)
         except NkiError as error:

@@ -95,9 +95,9 @@ class TimingChecker(Checker):
     def launch(self, world: Any, kernel: Any, grid: Any, args: Args, kwargs: Kwargs) -> Look:
         """Look at a launch, and count it."""
         look = super().launch(world, kernel, grid, args, kwargs)
-        made = look.launched()
-        if made is not None:
-            compiled, reports = made
+        launched = look.launched()
+        if launched is not None:
+            compiled, reports = launched
             self.tally.count(world, id(compiled), compiled, forced_algorithm(), reports)
         elif look.name not in self.untimed:
             self.untimed.append(look.name)

@@ -32,7 +32,7 @@ from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.resident import Resident
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.retrying import check_retries, launch_again
-from nki_dist.launcher.session import KEPT_KERNELS, session
+from nki_dist.launcher.session import CACHED_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
@@ -288,7 +288,7 @@ class World(Recording, Resident):
         """Compare the groups of its collectives with the world, once for each kernel."""
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
-            if len(self._groups_checked) >= 4 * KEPT_KERNELS:  # most are of kernels long gone
+            if len(self._groups_checked) >= 4 * CACHED_KERNELS:  # most are of kernels long gone
                 self._groups_checked.clear()
             self._groups_checked.add(key)
 

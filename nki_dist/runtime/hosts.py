@@ -176,9 +176,9 @@ class InProcessHost(Memories):
         resident = launch.resident
         layout = self._layouts.of(launch.key, compiled, launch.inputs, resident)
         key = (launch.key, layout.common, resident)
-        known = None
+        local = None
         if key not in self._group.linked:
-            known = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
+            local = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -200,7 +200,7 @@ class InProcessHost(Memories):
                 },
                 launch.printer,
                 timeout=launch.timeout,
-                known=known,
+                local=local,
                 places=launch.places,
             )
         return LaunchResult(layout, self._stacks, reports)

@@ -158,7 +158,7 @@ class Topology:
 
     def ranks_of(self, chip: ChipId | int) -> tuple[RankId, ...]:
         """The ranks on a chip; none if it is there but the world is too small to use it."""
-        chip = self._known(chip)
+        chip = self._checked(chip)
         number = chip.instance.number * self.arch.chips_per_instance + chip.number
         first = number * self.ranks_per_chip
         return tuple(map(RankId, range(first, min(first + self.ranks_per_chip, self.ranks))))
@@ -171,7 +171,7 @@ class Topology:
         Args:
             chip: its identity, or its number counted over all instances.
         """
-        chip = self._known(chip)
+        chip = self._checked(chip)
         domain, spot = self._spot(chip)
         first = domain * self.arch.instances_per_ultraserver
         return tuple(
@@ -227,7 +227,7 @@ class Topology:
         domain, within = divmod(chip.instance.number, self.arch.instances_per_ultraserver)
         return domain, Spot(within, chip.number)
 
-    def _known(self, chip: ChipId | int) -> ChipId:
+    def _checked(self, chip: ChipId | int) -> ChipId:
         chip = chip if isinstance(chip, ChipId) else self.chip(chip)
         size = self.arch.instances_per_ultraserver
         there = -(-self.instances // size) * size
