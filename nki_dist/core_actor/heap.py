@@ -1,4 +1,4 @@
-"""Blocks of a stretch of memory that others can read: where payloads of messages lie.
+"""Gives out blocks of memory that other processes can read, for the payloads of messages.
 
 A block is an array's memory: it goes back to the heap when the last array that lies in it is gone,
 and the owner keeps arrays alive that somebody else still reads (`core_actor.payloads`). Places are

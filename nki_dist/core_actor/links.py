@@ -1,4 +1,4 @@
-"""How the cores of a process reach those of other processes: rings of the own node, or Ray.
+"""Carries messages between processes of a world: in shared memory on one node, else by Ray.
 
 A ring (`ring.py`) to each process of the node that this one sends to, made when it first does and
 made anew, four times as large, when it is full. Rings, and payloads too large for them, lie in the

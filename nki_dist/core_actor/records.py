@@ -1,4 +1,4 @@
-"""Messages as records of a ring.
+"""Turns messages between processes into bytes for a queue in shared memory, and back.
 
 What repeats from message to message (description, channel and kernel line; types and shapes of the
 payload) is sent once and then named by a number, so a record is a fixed head and the payload.

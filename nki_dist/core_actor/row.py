@@ -1,4 +1,4 @@
-"""Several launches with one order: what processes of this machine carry out without asking again.
+"""Sends several launches with one order, so that processes needn't ask between two of them.
 
 Between two launches all processes meet, by messages through their rings: a launch begins when the
 one before has ended everywhere. Nobody judges here what goes wrong, or says how far it is. A row

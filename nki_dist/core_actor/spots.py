@@ -1,4 +1,4 @@
-"""Where the instances of a world can be: on nodes that it chooses, or in bundles of a group.
+"""Chooses where on a Ray cluster the instances of a world run: on nodes, or in reserved bundles.
 
 See `placement` for when which is used. A spot goes by a key, a node's id or a bundle's number.
 """
