@@ -1,4 +1,4 @@
-"""What a host remembers of a launch under way, and of its processes between launches."""
+"""What a world on Ray remembers of the launch under way, and of its processes in between."""
 
 from __future__ import annotations
 

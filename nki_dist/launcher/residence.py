@@ -1,5 +1,5 @@
-"""The tensors that stay in the HBM of one world's ranks: how much room there is, where they lie,
-what they hold, and what becomes of them when something is lost.
+"""Keeps the tensors that stay in the HBM of one world's ranks: its capacity, where they lie, what
+they hold, and what becomes of them when something is lost.
 
 All of it is called under the world's lock, after the launches before (`row`).
 """

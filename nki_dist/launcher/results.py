@@ -1,4 +1,4 @@
-"""Tensors on their way between the caller's arrays and the HBM stacks.
+"""Copies tensors between the caller's arrays and simulated HBM, and makes what a kernel returns.
 
 A stack usually holds a tensor as it was declared. With NKI_PRECISE_FP=0 those named in
 `Compiled.wide` hold float32: arguments are converted before they are copied in, results are rounded
