@@ -1,4 +1,4 @@
-"""Groups against the world: what can be known before anything runs.
+"""Checks the groups of collectives against the world before anything runs.
 
 A program doesn't know how many ranks will run it, nor where they sit, so the launcher asks here.
 Where the documentation says that something isn't supported for now, `strict` reports it.

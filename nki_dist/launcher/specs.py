@@ -1,4 +1,4 @@
-"""Launches whose arguments may be TensorSpecs."""
+"""Lets TensorSpecs, shapes without contents, stand for arrays in the arguments of a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the cores of a world run: `InProcessHost` here, `RayHost` in ray_host.
+"""Where the cores of a world run: what every host does, and the one in this process.
 
 A host is given a compiled launch and each rank's inputs. It copies the inputs into the ranks' HBM
 stacks, runs all cores, and leaves the results in the stacks for the launcher to read. Tensors that
