@@ -9,7 +9,6 @@ has it in this one. Nothing else is lost: when a program ends, Ray runs no `atex
 Ray ends its servers, and these end the others. If a server is killed before, or because it took too
 long, its workers notice within a second, and its agents, which look for their parent now and then,
 after ten. So processes are noted while their parents live, and what is left in the end is killed.
-Where there is no /proc, none are known, and Ray ends as it does by itself.
 """
 
 from __future__ import annotations

@@ -89,8 +89,6 @@ class Payloads:
             self._stacks = stacks
             self._index = None
         self.launch = launch
-        if self._heap is not None:
-            self._heap.try_again()
         self._lent.clear()
         if self._table is not None:
             self._table[:] = bytes(MOST_LENT)

@@ -30,6 +30,11 @@ Given: TypeAlias = "Array | Callable[[], Array]"
 Inputs: TypeAlias = "Sequence[Given | None]"  # by index; None where the other role has it
 
 
+def as_array(value: Given) -> Array:
+    """An array that may have to be made."""
+    return value() if callable(value) else value
+
+
 @dataclass(frozen=True)
 class Layout:
     """Layout of the launches of one kernel.
@@ -182,8 +187,7 @@ def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
         if at is not None and signature.index not in layout.replaced:
             assert array is not None
             raw = signature.dtype.raw
-            given = array() if callable(array) else array
-            source = np.asarray(given).reshape(signature.shape)
+            source = np.asarray(as_array(array)).reshape(signature.shape)
             place = np.ndarray(signature.shape, raw, memory, at)
             np.copyto(place, source.view(raw))
 

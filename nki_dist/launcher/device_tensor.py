@@ -14,8 +14,7 @@ import numpy as np
 from nki_dist import dtypes, frameworks
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError, NkiError, TensorSizeError
-from nki_dist.hbm.contents import as_array
-from nki_dist.hbm.layout import Given
+from nki_dist.hbm.layout import Given, as_array
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import PerRank, is_array, of_rank, take_array
 from nki_dist.launcher.in_hbm import InHbm

@@ -16,8 +16,7 @@ import numpy as np
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
-from nki_dist.hbm.contents import as_array
-from nki_dist.hbm.layout import Given
+from nki_dist.hbm.layout import Given, as_array
 from nki_dist.hbm.regions import RESERVE, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
