@@ -58,7 +58,7 @@ def introduction(launcher: tuple[str, ...]) -> dict[str, Any]:
     """What a `Member` says of itself.
 
     Args:
-        launcher: its `place`; what lies there needn't be imported or read to know that it is alike.
+        launcher: its `place`; what lies there is the same, and needn't be imported or read.
     """
     mine = place()
     return {

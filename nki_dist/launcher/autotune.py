@@ -5,7 +5,7 @@ run. What was chosen is remembered for everything that shapes the programs: code
 compile-time values, platform and world; `key` may say that less matters. Where it can't be shown
 that a kernel is the same as before, it is tuned again, as it is traced again.
 
-Not part of it: contents. If how often loops go round depends on them, the first launch decides.
+Not part of it: contents. If how often loops iterate depends on them, the first launch decides.
 """
 
 from __future__ import annotations

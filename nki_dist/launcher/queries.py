@@ -25,7 +25,7 @@ class Querier(Shared):
     Args:
         ask: what is asked of a record; `outputs` of these records are None.
         kernel: only launches of kernels of this name; None for all.
-        number: which of the launches of a kernel with alike arguments, from 1 on; None for all.
+        number: which of the launches of a kernel with equal arguments, from 1 on; None for all.
 
     Attributes:
         launches: by kernel name, how many launches there were.

@@ -98,7 +98,7 @@ class CompileCache(Shared):
         return entry
 
     def fingerprint(self, function: Callable[..., Any], values: Any) -> Any:
-        """Equal for what is traced alike; None where that can't be shown."""
+        """Equal for what gives the same trace; None where that can't be shown."""
         with self._lock:
             try:
                 return self._fingerprinter.fingerprint(function, values)

@@ -1,7 +1,7 @@
 """What a process has launched, counted: for `nki-dist profile`, `bench` and `rank`.
 
 Invariant: launches that take the same simulated time by construction (the same compiled kernel on
-the same world, whose loops went round equally often) are one entry. Nothing of their data is kept.
+the same world, whose loops iterated equally often) are one entry. Nothing of their data is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nki_dist.topology.topology import Topology
 
 @dataclass
 class Seen:
-    """Launches that are alike.
+    """Launches that take the same simulated time by construction.
 
     Attributes:
         topology, algorithm: of the world they ran on.

@@ -225,7 +225,7 @@ class World(Recording, Resident):
             A DryRun: what was executed, and what couldn't be checked. Results aren't computed.
 
         Raises:
-            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            LaunchError: how often a loop iterates depends on the contents of a TensorSpec.
         """
         check_schedule(schedule)
         return dry_run_of(self, kernel, args, kwargs, schedule if profile else None)
@@ -242,7 +242,7 @@ class World(Recording, Resident):
             The profile that `run(..., profile=True)` would give.
 
         Raises:
-            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            LaunchError: how often a loop iterates depends on the contents of a TensorSpec.
             NkiError: the kernel doesn't compile.
         """
         return estimate_of(self, kernel, None, args, kwargs, check_schedule(schedule))
