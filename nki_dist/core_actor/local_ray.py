@@ -14,10 +14,8 @@ after ten. So processes are noted while their parents live, and what is left in 
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import time
-from contextlib import suppress
 from typing import Final
 
 import ray
@@ -52,12 +50,6 @@ class LocalRay:
     def here(self) -> bool:
         """Whether this process is in the session that it started."""
         return bool(self._session) and ray.is_initialized() and self._session == _current()
-
-    def prepare(self) -> None:
-        """Import what Ray imports when it ends, while there is nothing else to do."""
-        if self._session:
-            with suppress(ImportError):  # a Ray that has no such module doesn't import it
-                importlib.import_module("ray.dag.compiled_dag_node")
 
     def note(self) -> None:
         """Know its processes of now, and forget those that have ended."""
