@@ -31,7 +31,7 @@ from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.resident import Resident
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
-from nki_dist.launcher.retrying import check_retries, launch_again
+from nki_dist.launcher.retrying import launch_again
 from nki_dist.launcher.session import CACHED_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
@@ -121,10 +121,10 @@ class World(Recording, Resident):
         named = None if platform is None else architectures.get(platform)
         figures = measured(named or architectures.from_environment(), arch)
         Topology(figures, ranks, lnc)  # refuses what it can't place
-        check_options(host, transport, timeout, memory, cores_per_actor, threads)
+        check_options(host, transport, timeout, memory, cores_per_actor, threads, retries)
         self.checks = of_release(default_check() if check is None else checks_of(check), release)
         self.timeout = default_timeout() if timeout is None else timeout
-        self.retries = check_retries(retries)
+        self.retries = retries
         self._dried: dict[str, list[CoreReport]] = {}
         self._sessions = None
         self._groups_checked: set[str] = set()

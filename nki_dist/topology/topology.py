@@ -67,7 +67,8 @@ class Place:
         return f"{self.rank}: cores {cores} and {self.stack}"
 
 
-def _is_int(value: Any) -> bool:
+def is_int(value: Any) -> bool:
+    """Whether it is a whole number, which True and False aren't."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -84,14 +85,14 @@ class Topology:
     """
 
     def __init__(self, arch: Arch, ranks: int, lnc: int) -> None:
-        if not _is_int(ranks) or not 1 <= ranks <= MOST_RANKS:
+        if not is_int(ranks) or not 1 <= ranks <= MOST_RANKS:
             raise LaunchError(
                 f"ranks={ranks!r}; must be a positive int, {MOST_RANKS:,} at most: the largest "
                 "world that was tried",
                 code="world-option",
                 numbers={"got": ranks, "least": 1, "most": MOST_RANKS},
             )
-        if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
+        if not is_int(lnc) or not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
             raise LaunchError(
                 f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per logical "
                 "core (the LNC limit)",
