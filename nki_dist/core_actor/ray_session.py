@@ -210,7 +210,7 @@ def _ray_settings(local: bool = False) -> Iterator[None]:
     not up to a second later, when larger ones have been made beside them.
 
     Args:
-        own: whether Ray is started here: then nobody asks for its statistics, and a program whose
+        local: whether Ray is started here: then nobody asks for its statistics, and a program whose
             Ray is gone doesn't try for 15 s to hand them in when it ends.
     """
     settings = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
