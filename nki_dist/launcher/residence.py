@@ -108,7 +108,7 @@ class Residence:
             tensor._error = None
         refuse_failed(tensor)
 
-    # ---- room ------------------------------------------------------------------------------------
+    # ---- capacity --------------------------------------------------------------------------------
 
     def place(self, tensor: DeviceTensor, host: Host | None) -> None:
         """Give a tensor memory.
