@@ -151,7 +151,7 @@ class Supervisor:
         cores: int,
         patience: Patience,
     ) -> None:
-        self._host, self._processes = host, processes
+        self._host, self._world = host, processes
         self._number, self._patience = number, patience
         self._actors = processes.actors
         self._roll = RollCall(self._actors)
@@ -184,7 +184,7 @@ class Supervisor:
         while None in self.answers:
             self._host.check()
             open_ = [n for n, a in enumerate(self.answers) if a is None]
-            for n, answer in self._processes.calls.answers(open_, self._number, pause):
+            for n, answer in self._world.calls.answers(open_, self._number, pause):
                 self._take(n, answer)
             pause = min(1.5 * pause, LOOK_AT_LEAST_EVERY)
             self._lose_with_nodes()
@@ -206,7 +206,7 @@ class Supervisor:
     def _take(self, n: int, answer: Answer | Exception) -> None:
         if isinstance(answer, LOST):
             text = (
-                f"the {self._processes.title(n)} died during the launch; the other cores were stopped "
+                f"the {self._world.title(n)} died during the launch; the other cores were stopped "
                 f"and the next launch starts a new process ({cause(answer)})"
             )
             self._lose(n, text)
@@ -228,7 +228,7 @@ class Supervisor:
         for n, answer in enumerate(self.answers):
             if answer is None and (node := self._host.gone(n)):
                 text = (
-                    f"the Ray node {node} of the {self._processes.title(n)} has ended; the other cores "
+                    f"the Ray node {node} of the {self._world.title(n)} has ended; the other cores "
                     "were stopped and the next launch uses the nodes that are left"
                 )
                 self._lose(n, text)
@@ -236,7 +236,7 @@ class Supervisor:
     def _lose(self, n: int, text: str) -> None:
         """Give a process up, with where it was when it last said so."""
         last = self._roll.last.get(n)
-        error = CoreLostError(text, core=self._processes.core(n))
+        error = CoreLostError(text, core=self._world.core(n))
         if last is not None and last.launch == self._number:
             seen: list[Position | Wait] = [*last.running, *last.waits]
             lines = standing(last.running, last.waits)
@@ -272,7 +272,7 @@ class Supervisor:
             return
         done = [s.progress for s in statuses if s.launch == self._number]
         if all(s.launch == self._number and s.state == "done" for s in statuses):
-            self._processes.calls.dismiss()  # an answer that was missed comes again as a call's result
+            self._world.calls.dismiss()  # an answer that was missed comes again as a call's result
         self._progress.ran(sum(n for n, _ in done), sum(n for _, n in done))
         error = self._watch.verdict(self._number, statuses)
         if error is not None:
@@ -288,7 +288,7 @@ class Supervisor:
         given = {
             n: Answer(self._number, error=error) for n, a in enumerate(self.answers) if a is None
         }
-        for n, answer in self._processes.calls.answers(given, self._number, PRINTS):
+        for n, answer in self._world.calls.answers(given, self._number, PRINTS):
             if not isinstance(answer, Exception):
                 given[n].printed = answer.printed
         for n, answer in given.items():
@@ -298,7 +298,7 @@ class Supervisor:
         silent = self._roll.silent()
         if self._patience.left() < 0:
             for n, seconds in silent.items():
-                stopped = self._processes.stopped(n)
+                stopped = self._world.stopped(n)
                 if not stopped and seconds <= FROZEN:
                     continue
                 if self.answers[n] is None:
@@ -309,7 +309,7 @@ class Supervisor:
         for n, seconds in silent.items():
             if seconds > NOTE_AFTER:
                 self._progress.waits(
-                    f"the {self._processes.title(n)} hasn't answered for {seconds:.0f} s"
+                    f"the {self._world.title(n)} hasn't answered for {seconds:.0f} s"
                 )
             if seconds > WARN_AFTER and n not in self._warned:
                 self._warned.add(n)
@@ -318,22 +318,22 @@ class Supervisor:
     def _frozen(self, n: int, seconds: float, stopped: bool) -> str:
         how = "it is stopped, as SIGSTOP does" if stopped else "it is frozen, or computes for long"
         return (
-            f"the {self._processes.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
+            f"the {self._world.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
             f"taken longer than the world's timeout of {self._patience.seconds:g} s: {how}. It was "
             "killed, the other cores were stopped and the next launch starts a new process"
         )
 
     def _unresponsive(self, n: int, seconds: float) -> UnresponsiveWarning:
-        stopped = self._processes.stopped(n)
+        stopped = self._world.stopped(n)
         how = (
             "it is stopped, as SIGSTOP does: SIGCONT lets it go on, SIGKILL ends the launch"
             if stopped
             else "it is frozen, or computes something long"
         )
         return UnresponsiveWarning(
-            f"the {self._processes.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
+            f"the {self._world.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
             "waits for it, for ever if need be; World(timeout=SECONDS) gives such a process up",
-            core=self._processes.core(n),
+            core=self._world.core(n),
         )
 
 
