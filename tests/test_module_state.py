@@ -59,7 +59,6 @@ PROCESS_WIDE = {
     "nki_dist.core_actor.fingerprint.versions": "what a process has loaded, which stays so",
     "nki_dist.core_actor.local_ray.local_ray": "the Ray that this process has to end",
     "nki_dist.core_actor.metrics.exported": "Ray is given a metric once for each process",
-    "nki_dist.report.chakra_schema.schema": "the messages of a file format, which never change",
     "nki_dist.core_actor.ray_start.slow_starts": "what Ray prints in this process",
     "nki_dist.launcher.idle.idlers": "one thread looks at all worlds that may idle",
     "nki_dist.launcher.session.in_task": "a process of Ray's is one from its start to its end",

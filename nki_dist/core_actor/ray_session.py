@@ -103,7 +103,7 @@ def _start_or_join(address: str | None) -> None:
         options |= {"include_dashboard": False, **in_private()}
         # A program that joins a cluster is shown what Ray shows in any.
         options |= {"log_to_driver": False, "logging_level": logging.ERROR}
-        _require_disk()
+        require_disk()
         _require_shared_memory()
     local = address == "local"
     if local:
@@ -148,7 +148,7 @@ def _load() -> str:
     return f", and {ready:.0f} processes share {processors} processors" * (ready > 2 * processors)
 
 
-def _require_disk() -> None:
+def require_disk() -> None:
     """Refuse a full disk at once; Ray would wait half a minute for files that can't be written."""
     folder = ray_folder()
     try:

@@ -7,7 +7,6 @@ as all columns that it could choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.forks import cached_property
-from nki_dist.insight.replay import Hooks, Key, Place, key_of
+from nki_dist.insight.replay import Key, key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.effects import State
@@ -127,18 +126,6 @@ def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
     pattern: Any = pattern_of(a, kit)  # type: ignore[arg-type]
     shape = (len(pattern.first) * pattern.run // a.dtype.itemsize,) if vector else a.shape
     return Region(key_of(slot, a.storage), a.storage, a.dtype, shape, pattern)
-
-
-def after_writes(
-    place: Place, accesses: Sequence[Access], told: Callable[[int, list[Region]], Any]
-) -> Hooks:
-    """Hooks that call `told(number, regions)` when an instruction has written these operands."""
-    regions: list[Region] = []
-
-    def before(number: int) -> None:  # rows are chosen by what is there now
-        regions[:] = [region(place.slot, a, place.kit) for a in accesses]
-
-    return before, lambda number: told(number, regions)
 
 
 def follow(state: CoreState, theirs: CoreState) -> None:

@@ -108,31 +108,6 @@ class NonFinite(At):
 
 
 @dataclass
-class Difference(At):
-    """The first instruction at which two records part.
-
-    Attributes:
-        index: of the first element that differs, in its tensor; None if the instructions differ.
-        mine, theirs: its values.
-        count: how many elements differ.
-    """
-
-    index: tuple[int, ...] | None
-    mine: Any
-    theirs: Any
-    count: int
-
-    def __str__(self) -> str:
-        where = f"step {self.step}, {self.who}, {self.instruction} at {self.location}"
-        if self.index is None:
-            return f"{where}: the other record goes on with {self.theirs}"
-        first = f"first {list(self.index)}: {self.mine} and {self.theirs}"
-        if self.count == 1:
-            return f"{where}: 1 element of {self.tensor} differs, {first}"
-        return f"{where}: {self.count:,} elements of {self.tensor} differ, {first}"
-
-
-@dataclass
 class Source:
     """What was read that nothing in the launch wrote.
 

@@ -160,7 +160,7 @@ class Hosted(Shared):
             else:
                 if (seconds := idle_after()) is not None:
                     idlers().watch(self, seconds)  # which waits for the lock, so for the host
-                self._host = ray_thread().do(_ray_host)(
+                self._host = ray_thread().do(ray_host)(
                     self.ranks,
                     self.lnc,
                     *self._on_ray,
@@ -211,7 +211,7 @@ def _request(options: object, group: object, where: str) -> Any:
     return Request.of(options, group, where)
 
 
-def _ray_host() -> Callable[..., Host]:
+def ray_host() -> Callable[..., Host]:
     """The host on Ray; imports Ray, which a program without it doesn't need.
 
     In Ray's own thread, as an import that is interrupted can't be done again.

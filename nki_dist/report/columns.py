@@ -88,8 +88,7 @@ class _Kinds:
         key = (id(core.graph.program), -1 - i.ordinal if tables else i.ordinal)
         number = self._known.get(key)
         if number is None:
-            where = core.graph.program.where(i.location) or "?"
-            line = self.lines.setdefault(where, len(self.lines))
+            line = self.lines.setdefault(core.graph.line(i.location), len(self.lines))
             what: tuple[Any, ...] = tables, 1
             if not tables:
                 what = _tensors(i), int(core.costs[i.ordinal].known)

@@ -105,7 +105,7 @@ def collectives(timeline: Timeline) -> list[dict[str, Any]]:
         for at, i in enumerate(core.graph.executed):
             if i.engine != "cc":
                 continue
-            line = core.graph.program.where(i.location) or "?"
+            line = core.graph.line(i.location)
             entry = found.setdefault(
                 (i.opcode, line),
                 {"opcode": i.opcode, "line": line, "count": 0, "longest_us": 0.0, "apart_us": 0.0},

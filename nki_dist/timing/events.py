@@ -188,8 +188,7 @@ class Events:
                 heappush(q.line, at)
                 return
             q.moving = True
-        t = core.by_position[at].transfer
-        assert t is not None
+        t = core.transfers[at]
         if t.packets:
             line = core.scatter_line
             if core.freed:  # others may begin, too
@@ -220,8 +219,7 @@ class Events:
         refused = None
         while n < len(line.head):
             at = core.by_turn[line.head[n]]
-            t = core.by_position[at].transfer
-            assert t is not None
+            t = core.transfers[at]
             if t is refused or not core.engines.scatters(t):  # engines only get busier here
                 refused = t
                 n += 1
@@ -252,8 +250,7 @@ class Events:
         refused = None
         while n < len(line.head):
             at = core.by_turn[line.head[n]]
-            t = core.by_position[at].transfer
-            assert t is not None
+            t = core.transfers[at]
             if t is refused:  # engines only get busier here
                 n += 1
                 continue

@@ -17,7 +17,7 @@ spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -64,6 +64,10 @@ class OrderGraph:
     def __len__(self) -> int:
         return len(self.executed)
 
+    def line(self, location: int) -> str:
+        """The kernel line of a location, "?" if there is none."""
+        return self.program.where(location) or "?"
+
     def before(self, position: int) -> Iterator[int]:
         """Every position with an edge to this one."""
         yield from self.data[position]
@@ -76,11 +80,7 @@ def times_written(graph: OrderGraph) -> Counter[int]:
     return Counter(a.storage.number for i in graph.executed for a in graph.tensors[i.ordinal][1])
 
 
-def order(
-    program: Program,
-    trips: Sequence[int] = (),
-    table: Mapping[str, Spec] = INSTRUCTIONS,
-) -> OrderGraph:
+def order(program: Program, trips: Sequence[int] = ()) -> OrderGraph:
     """The order graph of one core.
 
     Args:
@@ -89,7 +89,7 @@ def order(
     Raises:
         LaunchError: `trips` doesn't belong to this program.
     """
-    builder = _Builder(program, trips, table)
+    builder = _Builder(program, trips)
     builder.program()
     for cells in builder.cells.values():
         cells.part()
@@ -147,12 +147,11 @@ def _tensors(i: Instruction, spec: Spec) -> AccessPair:
 class _Builder:
     """Walks the executed instructions of one core in program order."""
 
-    def __init__(self, program: Program, trips: Sequence[int], table: Mapping[str, Spec]) -> None:
+    def __init__(self, program: Program, trips: Sequence[int]) -> None:
         self.graph = OrderGraph(program)
         self.trips = trips
         self.entered = 0
         self.round = 0
-        self.table = table
         self.keys, self.territories = territories(program.storages)
         self.cells: dict[int, Cells] = {}
         self.known: dict[int, int] = {}
@@ -174,7 +173,7 @@ class _Builder:
         for i in instructions(program.body):
             if i.after:
                 self.wanted.update(i.after)
-            self.tensors[i.ordinal] = pair = _tensors(i, table[i.opcode])
+            self.tensors[i.ordinal] = pair = _tensors(i, INSTRUCTIONS[i.opcode])
             for a in pair[1]:
                 written.add(a.storage.number)
         keys = {self.keys[n] for n in written}
@@ -190,7 +189,7 @@ class _Builder:
             return
         alone = {
             name
-            for name, spec in self.table.items()
+            for name, spec in INSTRUCTIONS.items()
             if not spec.synchronises and spec.effects.state is None
         }
         graph, places, written = self.graph, self.places, self.written
@@ -273,7 +272,7 @@ class _Builder:
     def _instruction(self, i: Instruction) -> None:
         graph = self.graph
         at = len(graph.executed)
-        ordinal, spec = i.ordinal, self.table[i.opcode]
+        ordinal, spec = i.ordinal, INSTRUCTIONS[i.opcode]
         what = self.described.get(ordinal)
         if what is None:
             what = self.described[ordinal] = self._describe(i, spec)

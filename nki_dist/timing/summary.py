@@ -76,7 +76,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         platform=arch.instance,
         cores=len(which),
         total_us=total / 1000,
-        overhead_us=_overhead_ns(timeline) / 1000,
+        overhead_us=sum(_overheads(timeline).values()) / 1000,
         instructions=sum(len(c.graph) * times[n] for n, c in enumerate(cores)),
         engines=_engines(timeline, kinds, total),
         lines=_lines(timeline, kinds, path),
@@ -102,16 +102,12 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
     )
 
 
-def _paired(timeline: Timeline) -> bool:
-    """Whether ranks have two cores."""
-    return any(c.seat.core for c in timeline.distinct)
-
-
-def _overhead_ns(timeline: Timeline) -> float:
-    """Nanoseconds on the device before and after the launch."""
-    arch = timeline.arch
-    overheads: float = arch.kernel_start_ns + arch.kernel_end_ns
-    return overheads + (arch.kernel_pair_ns if _paired(timeline) else 0)
+def _overheads(timeline: Timeline) -> dict[str, float]:
+    """By figure, the ns on the device before and after the launch."""
+    names = ["kernel_start_ns", "kernel_end_ns"]
+    if any(c.seat.core for c in timeline.distinct):  # ranks have two cores
+        names.append("kernel_pair_ns")
+    return {name: getattr(timeline.arch, name) for name in names}
 
 
 def _kinds(cores: Sequence[CoreTimeline]) -> list[Kinds]:
@@ -194,9 +190,8 @@ def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[Line
     by_core: list[NDArray[np.intp]] = []
     took: list[NDArray[np.float64]] = []
     for core, k in zip(timeline.distinct, kinds, strict=True):
-        where = core.graph.program.where
         lines = [
-            known.setdefault((where(i.location) or "?", i.opcode, i.engine), len(known))
+            known.setdefault((core.graph.line(i.location), i.opcode, i.engine), len(known))
             for i in k.examples
         ]
         by_core.append(np.array(lines, np.intp)[k.of])
@@ -241,7 +236,7 @@ def _changes(timeline: Timeline) -> list[Change]:
     times = Counter(timeline.which)
     for n, core in enumerate(timeline.distinct):
         for (location, what), (count, size) in core.changes.items():
-            entry = found.setdefault((core.graph.program.where(location) or "?", what), [0, 0])
+            entry = found.setdefault((core.graph.line(location), what), [0, 0])
             entry[0] += count * times[n]
             entry[1] += size * times[n]
     changes = [Change(*key, count, size) for key, (count, size) in found.items()]
@@ -292,14 +287,11 @@ def _assumed_costs(timeline: Timeline, kinds: Sequence[Kinds]) -> dict[str, int]
 
 def _assumed_us(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> float:
     """Time on the device that rests on costs and figures nobody publishes."""
-    arch = timeline.arch
-    overheads = [("kernel_start_ns", arch.kernel_start_ns), ("kernel_end_ns", arch.kernel_end_ns)]
-    if _paired(timeline):
-        overheads.append(("kernel_pair_ns", arch.kernel_pair_ns))
+    arch, overheads = timeline.arch, _overheads(timeline)
     if arch.generation not in MEASURED:
-        return (timeline.total_ns + sum(ns for _, ns in overheads)) / 1000
+        return (timeline.total_ns + sum(overheads.values())) / 1000
     assumed = {*arch.assumptions(), _UNKNOWN}
-    ns = sum(ns for name, ns in overheads if name in assumed)
+    ns = sum(ns for name, ns in overheads.items() if name in assumed)
     guessed = np.zeros(len(path.took), bool)
     for number, k in enumerate(kinds):
         mine = np.flatnonzero(path.cores == number)

@@ -157,7 +157,7 @@ def test_a_compiled_kernel_is_a_program(folder, capfd):
 def program(name, low, device, high, launches=1):
     time = {"low_us": low, "device_us": device, "high_us": high}
     kernels = [{"kernel": "k", "launches": launches, **time}]
-    return rank._part(Task(name), {"kernels": kernels, "diagnostics": []})
+    return rank.part_of(Task(name), {"kernels": kernels, "diagnostics": []})
 
 
 def test_sums_of_different_numbers_of_launches_are_told_apart():
@@ -167,13 +167,13 @@ def test_sums_of_different_numbers_of_launches_are_told_apart():
     assert [p["program"] for p in report["programs"]] == ["once.py", "twice.py"]
     assert [p["device_us"] for p in report["programs"]] == [10, 16]
     assert [(p["launches"], p["launch_us"]) for p in report["programs"]] == [(1, 10), (2, 8)]
-    head, one, two, order, band, _ = rank._text(report).splitlines()
+    head, one, two, order, band, _ = rank.text_of(report).splitlines()
     assert head.split() == ["device", "us", "band", "group", "program"]
     assert one.endswith("once.py") and two.endswith("(sum of 2 launches, 8.0 each)")
     assert "of different numbers of launches; per launch it is twice.py 8.0, once.py 10.0" in order
     assert band == f"a band {HELD}"
     equal = rank.report_of([made[0], program("b.py", 7, 8, 9)])
-    assert "per launch" not in rank._text(equal)
+    assert "per launch" not in rank.text_of(equal)
 
 
 def test_bands_that_overlap_are_within_noise():
@@ -193,7 +193,7 @@ def test_groups_are_of_times_that_are_near_the_first_of_them():
     report = rank.report_of(made)
     assert [p["group"] for p in report["programs"]] == groups(times)
     assert [p["within_noise"] for p in report["programs"]] == [False] + 6 * [True]
-    order = rank._order(report)["order"]
+    order = rank.order_of(report)["order"]
     assert order == [["0.py", "1.py", "2.py"], ["3.py", "4.py", "5.py"], ["6.py"]]
 
 
@@ -250,7 +250,7 @@ def _gone(mark: str) -> bool:
     """Whether no process is left whose command has a text; those that were killed take a moment."""
     until = time.monotonic() + 20
     while _running(mark) and time.monotonic() < until:
-        pass
+        time.sleep(0.02)
     return not _running(mark)
 
 
@@ -293,6 +293,7 @@ def test_an_interrupt_ends_all_at_once(folder):
     started = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     while len(_running(mark)) < 4:
         assert started.poll() is None
+        time.sleep(0.02)
     os.kill(started.pid, signal.SIGINT)
     assert started.wait() == 130 and started.stderr.read() == b""
     started.stderr.close()

@@ -176,7 +176,7 @@ def test_stop_refuses_while_programs_use_it(where, capsys) -> None:
 def test_an_edited_file_of_the_package_is_a_difference(tmp_path, monkeypatch) -> None:
     (tmp_path / "room").mkdir()
     (tmp_path / "room" / "file.py").write_text("x = 1\n")
-    monkeypatch.setattr(fingerprint, "_PACKAGE", str(tmp_path))
+    monkeypatch.setattr(fingerprint, "PACKAGE", str(tmp_path))
     before = fingerprint.facts()
     os.utime(tmp_path / "room" / "file.py", ns=(1, 1))
     (found,) = fingerprint.differences(before, fingerprint.facts())

@@ -75,12 +75,12 @@ def test_without_a_number_the_machine_is_the_limit(monkeypatch):
 
 
 def test_the_machine_is_what_system_group_and_process_allow(monkeypatch, tmp_path):
-    monkeypatch.setattr(host_memory, "_CGROUP", str(tmp_path / "none"))
+    monkeypatch.setattr(host_memory, "CGROUP", str(tmp_path / "none"))
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, 0))
     whole = host_memory.machine_bytes()
     assert whole > 1 << 28
     group = tmp_path / "memory.max"
-    monkeypatch.setattr(host_memory, "_CGROUP", str(group))
+    monkeypatch.setattr(host_memory, "CGROUP", str(group))
     group.write_text("max\n")
     assert host_memory.machine_bytes() == whole
     group.write_text("12345\n")

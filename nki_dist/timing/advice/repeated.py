@@ -12,7 +12,14 @@ from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.program import Storage
-from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, line_of
+from nki_dist.timing.advice.suspect import (
+    Spent,
+    Suspect,
+    costliest,
+    distinct,
+    durations,
+    executed,
+)
 from nki_dist.timing.advice.values import repetitions
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
@@ -23,32 +30,27 @@ _KEPT: Final = 0.5  # of SBUF that tiles may take which stay
 
 def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     """Loads of what was loaded before."""
-    found: dict[int, dict[int, int]] = {}
-    kept = count = size = 0
-    for key, part in {id(p.graph): p for p in timeline.launch.parts}.items():
-        found[key], tiles = _hoisted(part, timeline.arch)
+    again: dict[int, dict[int, int]] = {}
+    kept = 0
+    for part in distinct(timeline):
+        again[id(part.graph)], tiles = _hoisted(part, timeline.arch)
         kept = max(kept, sum(s.partition_bytes for s in tiles))
-    durations: dict[str, float] = {}
-    for core in timeline.cores:
-        for at in found[id(core.graph)]:
-            i = core.graph.executed[at]
-            line = line_of(core, i)
-            durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
-            count += 1
-            size += core.transfers[i.ordinal].hbm_read
-    if not count:
+    found = [x for x in executed(timeline) if x[1] in again[id(x[0].graph)]]
+    if not found:
         return
+    count, lines = len(found), durations(found)
+    size = sum(core.transfers[i.ordinal].hbm_read for core, _, i in found)
     hoisted = f"the tiles ({kept:,} bytes of each partition)" if kept else "the tile"
 
     def change(_: int, part: Part) -> Part:
-        return _without(part, found[id(part.graph)])
+        return _without(part, again[id(part.graph)])
 
     yield Suspect(
         "repeated loads",
         f"{'1 load fetches' if count == 1 else f'{count:,} loads fetch'} {size:,} bytes again "
         f"that were loaded before and didn't change; load them once, before the loop, and keep "
         f"{hoisted}",
-        costliest(durations, spent, durations),
+        costliest(lines, spent),
         "AWS's performance guide, #1: exploit temporal locality to minimize input data reloading",
         [change],
         spent.dma,

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
+from nki_dist.timing.cells import overlap
 from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.footprint import Box, footprint, territories
 from nki_dist.timing.order import OrderGraph
@@ -28,7 +29,7 @@ Place: TypeAlias = tuple[int, Box]
 
 
 def repetitions(
-    graph: OrderGraph, fixed: Mapping[int, Fixed], skip: Collection[int] = ()
+    graph: OrderGraph, fixed: Mapping[int, Fixed], skip: Collection[int]
 ) -> dict[int, int]:
     """By position of a repeated load, the position of the first that fetched the same.
 
@@ -104,8 +105,4 @@ class _Places:
 def _apart(boxes: list[Box]) -> bool:
     if len(boxes) > _PARTS:
         return False
-    return not any(_overlap(a, b) for n, a in enumerate(boxes) for b in boxes[:n])
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return all(a[n] < b[n + 1] and b[n] < a[n + 1] for n in range(0, len(a), 2))
+    return not any(overlap(a, b) for n, a in enumerate(boxes) for b in boxes[:n])

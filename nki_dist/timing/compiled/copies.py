@@ -14,10 +14,9 @@ of the three instructions of a split (docs/accuracy.md, kda/swiglu).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
 
-from nki_dist.isa.spec import Spec
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.order import OrderGraph, times_written
@@ -25,7 +24,7 @@ from nki_dist.timing.order import OrderGraph, times_written
 _COMPUTE: Final = frozenset({"vector", "scalar", "gpsimd"})
 
 
-def drop_copies(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> None:
+def drop_copies(graph: OrderGraph, plan: Plan) -> None:
     """Drop the only reader of a tile where it copies all of it, and its maker could do so."""
     read, written = Counter[int](), times_written(graph)
     made: dict[int, int] = {}  # storage -> position of the last instruction that wrote it
@@ -34,7 +33,7 @@ def drop_copies(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan) -> Non
         reads, writes = graph.tensors[i.ordinal]
         for a in reads:
             read[a.storage.number] += 1
-        if i.engine in _COMPUTE and table[i.opcode].effects.copies and len(reads) == 1:
+        if i.engine in _COMPUTE and INSTRUCTIONS[i.opcode].effects.copies and len(reads) == 1:
             source, target = reads[0], writes[0]
             maker = made.get(source.storage.number, -1)
             # What was made a round before and kept still has to come to its new place.

@@ -20,6 +20,7 @@ from collections.abc import Hashable, Mapping
 from typing import Final, TypeAlias
 
 from nki_dist.arch import Arch
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
 from nki_dist.program import UNROLLED, Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
@@ -34,7 +35,7 @@ _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 _KEPT: Final = 1 / 8
 
 
-def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch: Arch) -> None:
+def drop_repeated(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     """Drop what its line made the time before."""
     writes = times_written(graph)
     most = arch.sbuf_usable_bytes * _KEPT
@@ -45,7 +46,7 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch
     copies = Counter(line[:2] for line in set(lines))
     for at, i in enumerate(graph.executed):
         pair = graph.tensors[i.ordinal]
-        key = _key(i, pair, table[i.opcode], changed, number, writes)
+        key = _key(i, pair, INSTRUCTIONS[i.opcode], changed, number, writes)
         for a in pair[1]:
             changed[a.storage.number] = changed.get(a.storage.number, 0) + 1
         if key is None:
