@@ -250,11 +250,11 @@ def _text(
     name: str, base: Arch, values: dict[str, Any], found: Fit, programs: Sequence[str]
 ) -> str:
     lines = [f"{name}, {len(programs)} rows", "figure             factor  fields"]
-    for figure, factor, known in zip(FIGURES, found.factors, found.known, strict=True):
+    for figure, factor, determined in zip(FIGURES, found.factors, found.determined, strict=True):
         fields = ", ".join(
             f"{f} {_short(getattr(base, f))} -> {_short(values[f])}" for f in FIGURES[figure]
         )
-        note = "  (the rows say little about it)" if known < 0.5 else ""
+        note = "  (the rows say little about it)" if determined < 0.5 else ""
         if abs(abs(np.log(factor)) - LIMIT) < 1e-6:
             note = "  (at its limit: look for something else that is wrong)"
         lines.append(f"{figure:<17}{factor:>8.3f}  {fields}{note}")
