@@ -223,18 +223,17 @@ class _Grader:
         told = f"{case} {case.data_text}".strip()
         expected = Expected(self.reference, arguments, self.upcast, told)
         tolerance = Tolerance(case.rtol, case.atol)
-        where = [f" of rank {n}" if self.runner.ranks > 1 else "" for n in range(self.runner.ranks)]
         for trial in trials:
             assert trial.compiled is not None and trial.launched is not None
-            judge = Judge(
+            trial.verdict = Judge(
                 expected,
                 self.output_dtypes,
                 tolerance if tolerance.given else self.tolerance,
-                [s.dtype for s in trial.compiled.inputs if s.dtype.is_float],
                 trial.compiled,
                 self.runner.writes,
-            )
-            trial.verdict = judge.judge(trial.launched, trial.unstored, where)
+                trial.launched,
+                trial.unstored,
+            ).judge()
         _compare_core_counts(trials)
 
 
