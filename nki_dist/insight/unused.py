@@ -41,8 +41,8 @@ def unused(log: Log, rank: int, steps: Sequence[Step]) -> Iterator[str]:
     for slot in launched.slots:
         program = launched.program(slot.core)
         changed = [s for s in program.storages if s.role == "input" and s.written]
-        for kept in (*changed, *(a.storage for _, a in returned(program.outputs))):
-            masks[key_of(slot, kept)] = np.full(kept.nbytes, _READ | _RETURNED, np.uint8)
+        for storage in (*changed, *(a.storage for _, a in returned(program.outputs))):
+            masks[key_of(slot, storage)] = np.full(storage.nbytes, _READ | _RETURNED, np.uint8)
     for end in reversed(range(len(log.instructions))):
         if (born := log.unwritten.get(end)) is not None:
             masks.pop(key_of(launched.slots[log.cores[end]], born), None)

@@ -142,10 +142,10 @@ class Machine:
             elif run_time_arguments(i):
                 self._chains.feed(i)
                 for part in self._linker.late.parts(i):
-                    self._run(spec, part, known=False)
+                    self._run(spec, part, settled=False)
                     self.memory.moved[i.ordinal] += spec.writes(part)
             else:
-                self._run(spec, i, known=True)
+                self._run(spec, i, settled=True)
         except (NkiError, MemoryError) as error:
             raise_at(error, i, self._where(i.location), self.place.slot.name)
         self.done += 1
@@ -168,11 +168,11 @@ class Machine:
         except NkiValidationError as error:  # of the program, not of this rank
             raise error.at(core=self.program.core) from None
 
-    def _run(self, spec: Spec, i: Instruction, known: bool) -> None:
+    def _run(self, spec: Spec, i: Instruction, settled: bool) -> None:
         if spec.accumulates:
             self._accumulate(i)
         with np.errstate(all="ignore"):  # poison in unused lanes is normal
-            chain = self._chains.feed(i) if known else None
+            chain = self._chains.feed(i) if settled else None
             if chain is None or self._begins(chain):
                 self._kit.begin()
                 self._linker.linked(i)()
@@ -189,8 +189,8 @@ class Machine:
         if a.storage.number not in self._kit.masks:
             self._kit.masks[a.storage.number] = np.zeros(a.storage.nbytes // 2, bool)
         if adds is None and not is_indirect(a):
-            held = self._kit.accumulating(a)
-            adds = True if held.all() else None if held.any() else False
+            sums = self._kit.accumulating(a)
+            adds = True if sums.all() else None if sums.any() else False
         i.accumulation = "runtime" if adds is None else "add" if adds else "replace"
 
     def _begins(self, chain: Chain) -> bool:

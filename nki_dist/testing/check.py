@@ -204,8 +204,8 @@ class _Grader:
                 if lnc in first and not (first[lnc].ran or first[lnc].unchecked):
                     continue  # whatever the data, it would raise again
                 trial = Trial(variant, arguments, lnc)
-                known = first.setdefault(lnc, trial).compiled
-                self.runner.attempt(trial, known, variant.limits or self.limits)
+                compiled = first.setdefault(lnc, trial).compiled
+                self.runner.attempt(trial, compiled, variant.limits or self.limits)
                 tried.append(trial)
             # After all launches: what a kernel takes from the reference's last call is old.
             self._judge(arguments, variant, [t for t in tried if t.ran])

@@ -119,10 +119,10 @@ class Runner:
     def world(self, lnc: int, checks: Checks) -> World:
         world = self._open.get((lnc, checks))
         if world is None:
-            made = World(
+            world = World(
                 self.ranks, lnc, self.platform, self.host, timeout=self.timeout, check=checks
             )
-            world = self._open[lnc, checks] = self.worlds.enter_context(made)
+            world = self._open[lnc, checks] = self.worlds.enter_context(world)
         return world
 
     def _run(self, trial: Trial, checks: Checks) -> tuple[Run, list[Call]]:
@@ -206,11 +206,11 @@ class Runner:
                 trial.failures.append(_unrepeatable(trial.compiled, marks))
 
     def _refuse_unknown_writes(self, compiled: Compiled) -> None:
-        known = {root(s.name) for s in compiled.inputs}
-        if unknown := sorted(set(self.writes) - known):
+        names = {root(s.name) for s in compiled.inputs}
+        if unknown := sorted(set(self.writes) - names):
             raise LaunchError(
                 f"writes={self.writes!r}: {', '.join(unknown)} is no argument with arrays; there "
-                f"are {', '.join(sorted(known)) or 'none'}",
+                f"are {', '.join(sorted(names)) or 'none'}",
                 code="check-option",
             )
 

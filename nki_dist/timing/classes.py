@@ -159,7 +159,7 @@ class _Splitting:
         self.units = units
         self.members: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._known: dict[tuple[str, int], tuple[int, Any]] = {}
+        self._cache: dict[tuple[str, int], tuple[int, Any]] = {}
         self._used: list[set[Hashable]] = []
         self.met: list[list[int]] = []
         self.partners: list[list[tuple[int, ...]]] = []
@@ -185,14 +185,14 @@ class _Splitting:
 
     def number(self, channel: str, cores: tuple[int, ...]) -> int:
         """Which rendezvous that is; the same tuple is asked about again and again."""
-        known = self._known.get((channel, id(cores)))
-        if known is None:
+        cached = self._cache.get((channel, id(cores)))
+        if cached is None:
             number = self._numbers.setdefault((channel, cores), len(self.members))
             if number == len(self.members):
                 self.members.append(cores)
                 self._used.append(set())
-            known = self._known[channel, id(cores)] = number, cores
-        return known[0]
+            cached = self._cache[channel, id(cores)] = number, cores
+        return cached[0]
 
     def colours(self) -> list[int] | None:
         """The class of each unit, or None if there are too many to be worth it."""

@@ -59,9 +59,9 @@ def pieces(graph: OrderGraph, plan: Plan, of: Collection[int]) -> Pieces:
         numbers[n] = list(range(len(found.spans), len(found.spans) + len(spans)))
         found.storages += [storage] * len(spans)
         found.spans += spans
-    known = {n: _touch(pair, plan, found.spans, numbers) for n, pair in graph.tensors.items()}
+    cache = {n: _touch(pair, plan, found.spans, numbers) for n, pair in graph.tensors.items()}
     for at, i in enumerate(graph.executed):
-        touched, written = known[i.ordinal] if at not in plan.dropped else ((), ())
+        touched, written = cache[i.ordinal] if at not in plan.dropped else ((), ())
         found.touched.append(touched)
         found.written.append(written)
     return found

@@ -80,13 +80,13 @@ def _finding(suspect: Suspect, launch: Launch, total: float) -> Finding | None:
 
 def _times(suspect: Suspect, launch: Launch) -> Iterable[float]:
     for changed in suspect.changes:
-        known: dict[tuple[int, int], int] = {}  # cores that execute the same go on doing so
+        places: dict[tuple[int, int], int] = {}  # cores that execute the same go on doing so
         parts: list[Part] = []
         for number, part in enumerate(launch.parts):
             key = (id(part.graph), number if suspect.by_core else 0)
-            if key not in known:
-                known[key] = len(parts)
+            if key not in places:
+                places[key] = len(parts)
                 parts.append(changed(number, part))
             else:
-                parts.append(parts[known[key]])
+                parts.append(parts[places[key]])
         yield launch.total_ns(parts)

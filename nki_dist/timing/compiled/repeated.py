@@ -32,13 +32,13 @@ Line: TypeAlias = tuple[int, str, int]
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 # The share of SBUF that a result may keep: of the Mamba kernels one keeps a twelfth, and one whose
 # tiles are a seventh is reported to spill.
-_KEPT: Final = 1 / 8
+_SHARE: Final = 1 / 8
 
 
 def drop_repeated(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     """Drop what its line made the time before."""
     writes = times_written(graph)
-    most = arch.sbuf_usable_bytes * _KEPT
+    most = arch.sbuf_usable_bytes * _SHARE
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
     last: dict[Line, tuple[Hashable, int, int]] = {}  # line -> key, where, storage
