@@ -1,4 +1,4 @@
-"""What instructions found when they ran: the bits of their operands, and their core's state.
+"""Takes down what instructions found when they ran: bits of their operands, state of their core.
 
 With it an instruction can be carried out again, alone and on other values. And what there was when
 they had run.

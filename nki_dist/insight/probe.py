@@ -1,4 +1,4 @@
-"""Which elements of its operands an instruction made a result of: found out by changing them.
+"""Finds which elements of its operands an instruction made a result of, by changing them.
 
 An instruction, or all that met in an exchange, is carried out again on what it found, with some
 elements of an operand changed; a result that changes depends on them. So nothing has to be known of

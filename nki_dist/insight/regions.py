@@ -1,4 +1,4 @@
-"""Which elements of a memory an instruction's operand is, and reading and writing them.
+"""Says which bytes of a memory an instruction's operand is, and reads and writes them.
 
 Elements are named by their first byte within their storage. Rows that a vector offset chooses are
 found where the offsets are known: while the instruction runs. A view through an index tile counts

@@ -1,4 +1,4 @@
-"""What a record tells: writes, and the steps of the way that a number has come."""
+"""The answers of a record as objects: writes, and the steps of the way that a number has come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nothing is made of that a launch returns: parts of arguments, and writes that are lost.
+"""Finds parts of arguments, and writes, that nothing a launch returns is made of.
 
 Found by going back through the launch with a mask of each memory's bytes: whether what they hold is
 read, and whether something that is returned is made of it. An instruction of which something is

@@ -1,4 +1,4 @@
-"""Instructions carried out in float64, beside the memories of the kernel.
+"""Carries a kernel's instructions out in float64, in memories beside the kernel's own.
 
 Float tensors are replaced by tensors of float64, and where a meaning computes in float32 it is
 given float64: so nothing is rounded to a tensor's type or to float32. Offsets and strides count

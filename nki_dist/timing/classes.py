@@ -1,4 +1,4 @@
-"""Cores that do the same at the same time: one of each class is replayed for all.
+"""Finds cores of a launch that do the same at the same time, so that one of each class is replayed.
 
 A unit is the ranks that share HBM stacks, with all their cores; nothing but messages and rendezvous
 connects units. Two units are of one class if

@@ -1,4 +1,4 @@
-"""The state of one core in a replay: its queues, its engines, what each instruction waits for.
+"""One core while its instructions get simulated times: queues, engines, what each waits for.
 
 A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
 the first of those that are ready, no further ahead of the first it hasn't issued than the core's

@@ -1,4 +1,4 @@
-"""The events of a replay, in order of simulated time.
+"""Gives each instruction of a launch its simulated start and end, event after event.
 
 A launch is a heap of events: an instruction has all it waits for, an engine is free, a transfer
 can move its data. An engine issues what is ready: in the order written (schedule "program"), or out

@@ -1,4 +1,4 @@
-"""What every execution of an instruction has in common: its cost, its transfer, its locks.
+"""Works out costs, transfers and locks of instructions, once for all that have the same pattern.
 
 Most instructions of a kernel repeat a few patterns at other addresses, and an instruction's file
 works out costs from what such a pattern says (`Spec`: `cost`). So each pattern is worked out once.

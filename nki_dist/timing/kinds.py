@@ -1,4 +1,4 @@
-"""What a core executed, by kind: sums over launches of millions of instructions, in NumPy.
+"""Adds up what a core executed, by kind, in NumPy: launches have millions of instructions.
 
 Instructions of one line and one pattern (see `fixed`) are of one kind: they have their opcode,
 engine and cost in common. Invariant: sums add in the order of the positions, one after the other,

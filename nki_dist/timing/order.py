@@ -1,4 +1,4 @@
-"""The order graph of one core: what was executed, and what had to come before what.
+"""Says which instructions a core executed, and which had to come before which: its order graph.
 
 A program and the trip counts of its dynamic loops say exactly which instructions were executed.
 Between them there are three kinds of edges, the ones a compiler would turn into semaphores:

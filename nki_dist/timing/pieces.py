@@ -1,4 +1,4 @@
-"""Pieces of tensors on chip: bytes of a partition that a kernel writes apart.
+"""Cuts tensors on chip into the bytes that a kernel writes apart, each free when its use is over.
 
 A tile that is loaded slice by slice is one tensor to the kernel. A compiler follows bytes: a slice
 is free once its last reader is over, and is spilled and reloaded without the others. A tensor is

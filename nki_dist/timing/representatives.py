@@ -1,4 +1,4 @@
-"""Timeline of a launch of which one core of each class, its representative, was replayed for all.
+"""Gives all cores their times where one core of each class, its representative, was replayed.
 
 See `classes` for why that is the same. Times are those of the first member of a class. What a
 timeline says of other cores (who held an instruction up, what was delivered) has the numbers of

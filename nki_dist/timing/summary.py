@@ -1,4 +1,4 @@
-"""From a timeline to its `Profile`.
+"""Makes the profile of a launch (totals, engines, lines, doubts) of the times of its instructions.
 
 Invariant: everything is computed from the timeline, so equal launches give equal bytes. Figures
 that rest on guesses say so: `assumed_costs` are instructions without a documented cost,

@@ -1,4 +1,4 @@
-"""What a replay found out: when every executed instruction began and ended, and what it waited for.
+"""When each instruction of a launch began and ended in simulated time, and what it waited for.
 
 Times are nanoseconds since the launch began on the device. An instruction has three: `start`, `end`
 (its engine or queue goes on), and `done` (its result can be used). Kept as columns, one entry per

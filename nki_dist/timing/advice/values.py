@@ -1,4 +1,4 @@
-"""Which executed loads fetch again what an earlier one fetched.
+"""Finds loads that fetch again what an earlier one fetched.
 
 Two fetch the same if they agree in all but their tensors, read the same bytes of a tensor in HBM
 that the program never writes, and leave them in the same part of tiles of one shape. A place is a

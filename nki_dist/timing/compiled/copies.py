@@ -1,4 +1,4 @@
-"""Copies of results: the instruction that makes a result writes it where it is copied to.
+"""Leaves out copies of results: the instruction that makes a result writes it to its last place.
 
 In Beta 1 instructions return a new tile, and a kernel assigns it to a part of another: written out,
 that is a copy. Whoever makes the tile can write to that part itself, which is what a compiler does.

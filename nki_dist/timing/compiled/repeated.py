@@ -1,4 +1,4 @@
-"""Loads and arithmetic that a loop repeats without need: moved out of it, as compilers do.
+"""Leaves out loads and arithmetic that a loop repeats without need, as compilers move them out.
 
 An instruction is left out where the same line made the same when it was last executed, and that is
 still there. That is what moving what is invariant out of the innermost loop comes to; what comes

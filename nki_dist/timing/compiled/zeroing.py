@@ -1,4 +1,4 @@
-"""Zeroes written to PSUM before a sum of products: the first product replaces them instead.
+"""Leaves out zeroes written to PSUM before a sum of products: the first product replaces them.
 
 A product overwrites or adds, and so reads nothing in the order graph: it follows the fill because
 both write. A fill is left out where products cover all of it before anything else reads it.
