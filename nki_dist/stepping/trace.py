@@ -261,7 +261,10 @@ class DebugTrace(Trace):
         try:
             return self.loops.testing(frame)
         except CompileError:
-            if any("JUMP" in i.opname and i.argval <= i.offset for i in _instructions(frame)):
+            if any(
+                "JUMP" in i.opname and i.argval <= i.offset
+                for i in dis.get_instructions(frame.f_code)
+            ):
                 raise
             return None  # nothing goes round, as in what is typed in a debugger
 
@@ -325,10 +328,6 @@ class DebugTrace(Trace):
         self.ended.update(dict.fromkeys(numbers, loop.location))
         self.run_pending()
         self.machine.memory.forget(numbers)
-
-
-def _instructions(frame: FrameType) -> Iterator[dis.Instruction]:
-    return dis.get_instructions(frame.f_code)
 
 
 def _static(loop: Loop) -> bool:

@@ -70,7 +70,9 @@ def find_classes(
     if units is None or len(units) < 2:
         return None
     synchronising = _synchronising(parts, seats)
-    if synchronising is None or any(i.opcode not in rules for i in synchronising.instructions):
+    if synchronising is None:
+        return None
+    if any(i.opcode not in rules for each in synchronising.of.values() for i in each):
         return None
     try:
         exchanges = [
@@ -117,10 +119,6 @@ class _Synchronising:
 
     of: Mapping[int, Sequence[Instruction]]
     order: Mapping[int, Sequence[int]]
-
-    @property
-    def instructions(self) -> list[Instruction]:
-        return [i for each in self.of.values() for i in each]
 
 
 def _synchronising(parts: Sequence[Any], seats: Sequence[Seat]) -> _Synchronising | None:

@@ -205,7 +205,7 @@ class CoreReplay:
         if table and table != self._table:
             self._table = table
             loaded = start + self.arch.act_table_load_ns
-            timeline.table_loads[at] = TableLoad(at, start, loaded, function)
+            timeline.table_loads[at] = TableLoad(start, loaded, function)
             start = loaded
         end = over = start + fixed.occupancy
         if self.graph.executed[at].engine == "tensor":

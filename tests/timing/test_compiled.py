@@ -16,6 +16,7 @@ from nki_dist.compat.beta1 import language as old
 from nki_dist.timing.compiled import LOOK_AHEAD
 from nki_dist.timing.critical import CAPACITY, critical_path
 from nki_dist.timing.timeline import MEMORY
+from tests.timing.build import events
 from tests.timing.traces import read_trace
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
@@ -368,4 +369,4 @@ def test_what_is_left_out_is_not_in_a_trace(tmp_path):
     p.write_trace(tmp_path / "trace.json")
     names = {e["name"] for e in read_trace(tmp_path / "trace.json").events["X"]}
     assert "memset" not in names and "nc_matmul" in names
-    assert "memset" not in {e.instruction.opcode for e in p.timeline.events()}
+    assert "memset" not in {e.instruction.opcode for e in events(p.timeline)}
