@@ -28,22 +28,10 @@ Data: TypeAlias = "str | Callable[[np.random.Generator, Shape, np.dtype[Any]], A
 # ---- distributions ------------------------------------------------------------------------------
 
 
-def _normal(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return rng.standard_normal(shape)
-
-
 def _wide(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     # Sums of products of two such values don't overflow, nor do the tiles of a right kernel.
     reach = 8 if dtype.max > 1e9 else 4
     return rng.standard_normal(shape) * np.exp2(rng.integers(-reach, reach + 1, shape))
-
-
-def _negative(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return -np.abs(rng.standard_normal(shape)) - 0.5
-
-
-def _positive(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return np.abs(rng.standard_normal(shape)) + 0.5
 
 
 def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
@@ -60,10 +48,10 @@ def _special(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 DISTRIBUTIONS: Final = MappingProxyType(
     {
-        "normal": _normal,
+        "normal": lambda rng, shape, _: rng.standard_normal(shape),
         "wide": _wide,
-        "negative": _negative,
-        "positive": _positive,
+        "negative": lambda rng, shape, _: -np.abs(rng.standard_normal(shape)) - 0.5,
+        "positive": lambda rng, shape, _: np.abs(rng.standard_normal(shape)) + 0.5,
         "zeros": _zeros,
         "special": _special,
     }
@@ -99,7 +87,7 @@ def _draw(data: Data, rng: np.random.Generator, shape: Shape, dtype: DType) -> A
                 numbers={"got": array.shape, "allowed": shape},
             )
         return array.astype(dtype.dtype)
-    values = DISTRIBUTIONS[data](rng, shape, dtype)
+    values: Array = DISTRIBUTIONS[data](rng, shape, dtype)
     if dtype.kind == "bool":
         return np.asarray(values > 0)
     with np.errstate(all="ignore"):

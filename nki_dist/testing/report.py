@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from nki_dist.compiler.locations import Locations
@@ -75,14 +75,13 @@ class Failure:
             told = error.to_dict()
             del told["severity"]
             return cls(**{**told, "aws": tuple(told["aws"]), "core": error.core})
-        file, _, line = (Locations().raised(error) or "").rpartition(":")
-        return cls(
-            "raised",
-            f"{kind}: {error}" if str(error) else kind,
-            type=kind,
-            file=file or None,
-            line=int(line) if line else None,
-        )
+        text = f"{kind}: {error}" if str(error) else kind
+        return cls("raised", text, type=kind).at(Locations().raised(error))
+
+    def at(self, location: str | None) -> Failure:
+        """The same with its place, `file:line`, if that is known."""
+        file, _, line = (location or "").rpartition(":")
+        return replace(self, file=file or None, line=int(line) if line else None)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data that JSON can hold, with the keys of `NkiError.to_dict`."""

@@ -235,16 +235,7 @@ def _noting(trial: Trial) -> Iterator[None]:
 
 
 def _took_too_long(what: str, seconds: TimeOver, location: str | None, hint: str) -> _Ended:
-    file, _, line = (location or "").rpartition(":")
-    return _Ended(
-        Failure(
-            "timeout",
-            f"{what} the kernel: {seconds}",
-            hint,
-            file=file or None,
-            line=int(line) if line else None,
-        )
-    )
+    return _Ended(Failure("timeout", f"{what} the kernel: {seconds}", hint).at(location))
 
 
 def _as_numpy(outputs: dict[str, Any]) -> dict[str, Any]:

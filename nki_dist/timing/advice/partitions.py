@@ -11,7 +11,6 @@ few rows of a tile that has more, tiles whose addresses on chip are only known a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from nki_dist.arch import Arch
@@ -26,7 +25,7 @@ from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 
-def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def idle_partitions(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Tiles of few partitions with long rows."""
     arch = timeline.arch
     cut: dict[int, dict[int, Fixed]] = {}  # by graph's identity and ordinal
@@ -50,13 +49,13 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
                 durations[line] = durations.get(line, 0.0) + took
                 busy[i.engine] = busy.get(i.engine, 0.0) + took
     if not durations:
-        return
+        return None
     engine = max(busy, key=busy.__getitem__)
 
     def change(_: int, part: Part) -> Part:
         return part._replace(fixed={**part.fixed, **cut[id(part.graph)]})
 
-    yield Suspect(
+    return Suspect(
         "idle partitions",
         f"{'DMA' if engine == 'dma' else engine.capitalize()} works {busy[engine] / 1000:,.1f} us "
         f"on tiles of {' to '.join(map(str, sorted({min(rows), max(rows)})))} of {arch.partitions} "

@@ -6,7 +6,7 @@ that stay: half of SBUF.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +28,7 @@ from nki_dist.timing.timeline import Timeline
 _SHARE: Final = 0.5  # of SBUF that tiles may take which stay
 
 
-def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def repeated_loads(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Loads of what was loaded before."""
     again: dict[int, dict[int, int]] = {}
     stay_bytes = 0
@@ -37,7 +37,7 @@ def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         stay_bytes = max(stay_bytes, sum(s.partition_bytes for s in tiles))
     found = [x for x in executed(timeline) if x[1] in again[id(x[0].graph)]]
     if not found:
-        return
+        return None
     count, lines = len(found), durations(found)
     size = sum(core.transfers[i.ordinal].hbm_read for core, _, i in found)
     hoisted = f"the tiles ({stay_bytes:,} bytes of each partition)" if stay_bytes else "the tile"
@@ -45,7 +45,7 @@ def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     def change(_: int, part: Part) -> Part:
         return _without(part, again[id(part.graph)])
 
-    yield Suspect(
+    return Suspect(
         "repeated loads",
         f"{'1 load fetches' if count == 1 else f'{count:,} loads fetch'} {size:,} bytes again "
         f"that were loaded before and didn't change; load them once, before the loop, and keep "
