@@ -84,18 +84,14 @@ def html(
         "script": pages.scripts(values.SCRIPTS),
     }
     compared, told = _compared(wrong)
-    more = {"compared": told, "start": _start(wrong, columns), "live": live}
+    start = columns.steps[wrong.start.step] if wrong and wrong.start else 0  # is shown first
+    more = {"compared": told, "start": start, "live": live}
     size = sum(len(part.encode()) for part in parts.values()) + _OVERHEAD
     least = size + len(film.pictures) * _SMALLEST
     if most < least:
         fault = f"max_size={most}; the page of this launch takes at least {least:,} bytes"
         raise unanswered(fault, got=most, least=least)
     return _fitted(film, columns, compared, more, parts, (most - size) * 3 // 4, most)
-
-
-def _start(wrong: Wrong | None, columns: Columns) -> int:
-    """The step that is shown first."""
-    return columns.steps[wrong.start.step] if wrong and wrong.start else 0
 
 
 def _fitted(

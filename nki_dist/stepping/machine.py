@@ -91,7 +91,7 @@ class Machine:
         self.core.wires.print = place.print
         self.lives = Lives(program)
         platform = arch.get(program.platform)
-        self._kit = Kit(self._buffer, self.core, platform, place.workspace)
+        self._kit = Kit(lambda s: self.memory.buffer(s), self.core, platform, place.workspace)
         self.memory = CoreMemory(program, place.rank, place.arena, self.lives, self._kit.masks)
         self._linker = SingleLinker(program, self._kit)
         self._chains = Chains(platform, self._ended, beta1)
@@ -102,9 +102,6 @@ class Machine:
         self.ends = math.inf
         self.trips: list[int] = []
         self.done = 0
-
-    def _buffer(self, storage: Storage) -> np.ndarray:
-        return self.memory.buffer(storage)
 
     # ---- as the scheduler sees it -------------------------------------------------------------
 

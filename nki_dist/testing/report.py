@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from textwrap import indent
 from typing import Any, Final
 
 from nki_dist.compiler.locations import Locations
@@ -297,7 +298,7 @@ def _told(results: Sequence[Result]) -> list[str]:
     told = []
     for same in found.values():
         r, failure = max(same, key=lambda pair: pair[0].badness)
-        text = f"{_place(r)} {r.data}".rstrip() + "\n" + _indented(str(failure))
+        text = f"{_place(r)} {r.data}".rstrip() + "\n" + indent(str(failure), "  ")
         others = [p for p in dict.fromkeys(_place(other) for other, _ in same) if p != _place(r)]
         if others:
             more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -314,7 +315,3 @@ def _warned(results: Sequence[Result]) -> list[str]:
 
 def _place(r: Result) -> str:
     return f"{r.case} lnc={r.lnc}".lstrip()
-
-
-def _indented(text: str) -> str:
-    return "\n".join("  " + line for line in text.splitlines())

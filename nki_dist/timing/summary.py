@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,7 +252,7 @@ def _tensor_work(timeline: Timeline, kinds: Sequence[Kinds]) -> tuple[int, float
         by_dtype = Counter[str]()
         for i, cost, count in zip(k.examples, k.costs, k.counts, strict=True):
             if i.engine == "tensor":
-                by_dtype[_float8(_input_dtype(i))] += count * cost.flops
+                by_dtype[_input_dtype(i)] += count * cost.flops
         each.append(
             [(n, n / (peak.get(dtype, peak["bfloat16"]) * 1000)) for dtype, n in by_dtype.items()]
         )
@@ -263,13 +263,9 @@ def _tensor_work(timeline: Timeline, kinds: Sequence[Kinds]) -> tuple[int, float
     return flops, ideal
 
 
-def _input_dtype(i: Instruction) -> Any:
-    return getattr(i.args.get("moving", i.args.get("data")), "dtype", "")
-
-
-def _float8(dtype: Any) -> str:
-    """The name of a dtype; float8 has one peak for all its kinds."""
-    name = str(dtype)
+def _input_dtype(i: Instruction) -> str:
+    """The name of what a product multiplies; float8 has one peak for all its kinds."""
+    name = str(getattr(i.args.get("moving", i.args.get("data")), "dtype", ""))
     return "float8" if name.startswith("float8") else name
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from nki_dist.arch import Arch
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
 from nki_dist.timing.advice.packs import Pack, packs
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, distinct
 from nki_dist.timing.dma import shared
@@ -82,7 +82,8 @@ class _Costs:
 
     def in_pieces(self, i: Instruction, pack: Pack, most: int) -> Fixed:
         """With rows cut in up to `most` pieces."""
-        fixed, on_chip = self._part.fixed[i.ordinal], self._on_chip(i)
+        fixed, pair = self._part.fixed[i.ordinal], self._part.graph.tensors[i.ordinal]
+        on_chip = [a for accesses in pair for a in accesses if a.region.on_chip]
         pieces = min(most, pack.length(on_chip))
         total = i.ordinal in pack.totals
         if pieces <= 1 and not total:
@@ -101,10 +102,6 @@ class _Costs:
                 better = replace(better, drain=better.drain + _put_together_ns(self._arch))
             self._cache[key] = better
         return self._cache[key]
-
-    def _on_chip(self, i: Instruction) -> list[Access]:
-        reads, writes = self._part.graph.tensors[i.ordinal]
-        return [a for a in (*reads, *writes) if a.region.on_chip]
 
 
 def _start_ns(engine: str, arch: Arch) -> float:
