@@ -311,6 +311,13 @@ class NkiValidationError(NkiError):
     default_code = "invalid"
 
 
+def invalid(
+    message: str, *, code: str, hint: str | None = None, **numbers: Any
+) -> NkiValidationError:
+    """The error of a constraint that is violated, with the quantities of its message by name."""
+    return NkiValidationError(message, code=code, hint=hint, numbers=numbers)
+
+
 class NoSuchAttribute(NkiValidationError, AttributeError):
     """A kernel asked a tensor for something that tensors don't have; `hasattr` says False."""
 

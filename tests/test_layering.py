@@ -14,6 +14,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def _imports(node: ast.AST, typing_too: bool = False) -> Iterator[tuple[int, str
             yield from _imports(child, typing_too)
 
 
+@cache
 def _imports_of(file: str) -> list[tuple[int, str]]:
     return list(_imports(ast.parse((PACKAGE / file).read_text())))
 

@@ -5,6 +5,8 @@ on nothing but `errors`. Doesn't decide which platform a world uses, only what e
 Source: nki/api/nki/__init__.py for the platform names, `facts.DOCUMENTS` for the numbers.
 """
 
+# ruff: noqa: F401 -- what is imported here is exported
+
 from __future__ import annotations
 
 import os
@@ -17,20 +19,6 @@ from nki_dist.arch.facts import DOCUMENTS, Fact
 from nki_dist.arch.limits import allowed_start_partitions, start_partition_allowed
 from nki_dist.arch.model import Arch
 from nki_dist.errors import LaunchError
-
-__all__ = [
-    "DEFAULT",
-    "DOCUMENTS",
-    "GEN2_ULTRASERVER",
-    "NC_VARIABLE",
-    "PLATFORM_VARIABLE",
-    "Arch",
-    "Fact",
-    "allowed_start_partitions",
-    "from_environment",
-    "get",
-    "start_partition_allowed",
-]
 
 PLATFORM_VARIABLE: Final = "NEURON_PLATFORM_TARGET_OVERRIDE"
 NC_VARIABLE: Final = "NKI_NC_VERSION"  # what AWS's simulator reads: gen2, gen3 or gen4
@@ -59,10 +47,8 @@ def get(name: str) -> Arch:
     """The architecture of a platform name, in any case; LaunchError if there is none such."""
     arch = _BY_NAME.get(name.strip().lower()) if isinstance(name, str) else None
     if arch is None:
-        raise LaunchError(
-            f"unknown platform: got {name!r}, allowed: {', '.join(_BY_NAME)}",
-            code="platform-unknown",
-        )
+        message = f"unknown platform: got {name!r}, allowed: {', '.join(_BY_NAME)}"
+        raise LaunchError(message, code="platform-unknown")
     return arch
 
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import dis
 import hashlib
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from nki_dist.cachekey.bytecode import instructions
 from nki_dist.cachekey.installed import Unprovable
@@ -53,6 +56,7 @@ _ATTRIBUTE_WRITES: Final = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 _GLOBAL_WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 _FREE_WRITES: Final = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _LOCAL_LOADS: Final = frozenset(name for name in dis.opmap if "LOAD_FAST" in name)
+_CACHED_CODE: Final = 4096  # code objects
 _NO_EFFECT: Final = frozenset({"EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "PUSH_NULL"})
 
 
@@ -134,3 +138,50 @@ def _imports(steps: list[tuple[str, Any]]) -> Iterator[tuple[str | None, Chain]]
         elif bound is not None and name.startswith("STORE_"):
             yield argument if name == "STORE_FAST" else None, bound
             bound = None
+
+
+class ReadsCache:
+    """What outlives a walk: what code objects read, and the memoised helpers seen.
+
+    Attributes:
+        classes: how to look at instances of a class.
+    """
+
+    def __init__(self) -> None:
+        self.classes: WeakKeyDictionary[type, Any] = WeakKeyDictionary()
+        self._code: dict[int, tuple[weakref.ref[CodeType], Reads | str]] = {}
+        self._memoised: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
+
+    def reads(self, code: CodeType) -> Reads:
+        # By identity, because code objects compare equal whatever file they come from. What is
+        # known of one goes with it: a number may be another one's then.
+        number = id(code)
+        cached = self._code.get(number)
+        if cached is None or cached[0]() is not code:
+            if len(self._code) >= _CACHED_CODE:
+                self._code.clear()
+            gone = partial(_forget, self._code, number)
+            cached = self._code[number] = weakref.ref(code, gone), _reads_or_reason(code)
+        if isinstance(cached[1], str):
+            raise Unprovable(cached[1])
+        return cached[1]
+
+    def is_outdated(self, wrapper: Any, digest: bytes) -> bool:
+        """Whether an lru_cache may hold answers from before what it reads (`digest`) changed."""
+        if wrapper.cache_info().currsize == 0:
+            self._memoised[wrapper] = digest
+        elif self._memoised.setdefault(wrapper, digest) != digest:
+            self._memoised[wrapper] = None  # until it's cleared, whatever it reads by then
+        return self._memoised[wrapper] != digest
+
+
+def _forget(cache: dict[int, Any], number: int, gone: weakref.ref[CodeType]) -> None:
+    if number in cache and cache[number][0] is gone:
+        del cache[number]
+
+
+def _reads_or_reason(code: CodeType) -> Reads | str:
+    try:
+        return reads_of(code)
+    except Unprovable as reason:
+        return str(reason)

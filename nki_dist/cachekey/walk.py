@@ -1,17 +1,26 @@
-"""The walk that turns everything a kernel can read into one digest.
+"""Keys of compiled kernels: everything that a kernel can read, in a digest.
 
-Invariant: two walks give the same digest only if the code and every value reachable from it are
-equal, type for type (1, True and 1.0 differ), with the same sharing between objects. Each object
-is described once, in the order of first sight, and referred to by number after that, so cycles
-end and call depth costs no stack. Whatever can't be described raises `Unprovable`.
+Invariant: a key covers the code of a kernel and of everything it can call, the values of all
+globals, captured variables, defaults, class and module attributes they can read, and the
+compile-time arguments. Two are equal only if these are, type for type (1, True and 1.0 differ),
+with the same sharing between objects. Each object is described once, in the order of first sight,
+and referred to by number after that, so cycles end and call depth costs no stack. What can't be
+described (clock, random numbers, files, objects with hidden state) raises `Unprovable`: there is no
+key, and the kernel has to be traced every time.
 
 A walk also leaves proof: every look it took at something that can change, and what it saw. The
 parts seen are kept alive, so "the same object" (`is`) can't be mistaken. When all looks show the
 same, the digest is the same; the reverse isn't claimed, after a change to an equal value the walk
 is simply repeated.
 
-It doesn't model side effects of tracing: see `keys.Fingerprinter` for what a cache has to do about
-kernels that change what they read.
+Installed libraries count as constant. Side effects aren't modelled: printing doesn't prevent a
+hit, and a kernel that changes what it reads (appends to a global list) has a new key afterwards.
+A cache must therefore store a program only if the key taken after tracing equals the key taken
+before; otherwise replaying the program would skip the change. A helper under `lru_cache` counts as
+a function of its arguments as long as what it reads doesn't change; after a change the kernel
+has no key until that cache is cleared.
+
+Keys hold no references to the user's objects. They are meant for one process.
 """
 
 from __future__ import annotations
@@ -22,13 +31,13 @@ import importlib.util
 import marshal
 import os
 import sys
-import weakref
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache, partial
 from itertools import repeat
-from types import CellType, CodeType, FunctionType, ModuleType
+from operator import is_
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -40,8 +49,8 @@ from nki_dist.cachekey.installed import (
     refuse_impure,
     refuse_impure_module,
 )
-from nki_dist.cachekey.parts import Missing, Proof, Reading, dtype_text, readings_of
-from nki_dist.cachekey.reads import Chain, Reads, reads_of
+from nki_dist.cachekey.parts import Missing, Proof, dtype_text, readings_of
+from nki_dist.cachekey.reads import Chain, ReadsCache
 from nki_dist.dtypes import DType
 from nki_dist.program import TensorSignature
 
@@ -53,7 +62,9 @@ _MEMOISED: Final = type(lru_cache(len))
 # Written by kernels for people to read; what they lead to can't shape a program.
 _INERT: Final = frozenset({("sys", "stdout"), ("sys", "stderr")})
 _READ_ENVIRONMENT: Final = frozenset({("os", "getenv"), ("os", "getenvb")})
-_KEPT_CODE: Final = 4096
+_SNAPSHOTS: Final = 256
+# Functions, classes and modules in arguments are the same objects call after call.
+_LASTING: Final = (FunctionType, type, ModuleType)
 _SAME, _TEXT = Proof.same, Proof.text
 
 
@@ -61,69 +72,28 @@ _SAME, _TEXT = Proof.same, Proof.text
 Look: TypeAlias = tuple[Callable[[], Iterable[Any]], Any]
 
 
-class Knowledge:
-    """What outlives a walk: what code objects read, and the memoised helpers seen.
-
-    Attributes:
-        classes: how to look at instances of a class.
-    """
-
-    def __init__(self) -> None:
-        self.classes: WeakKeyDictionary[type, tuple[Reading, ...]] = WeakKeyDictionary()
-        self._code: dict[int, tuple[weakref.ref[CodeType], Reads | str]] = {}
-        self._memoised: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
-
-    def reads(self, code: CodeType) -> Reads:
-        # By identity, because code objects compare equal whatever file they come from. What is
-        # known of one goes with it: a number may be another one's then.
-        number = id(code)
-        known = self._code.get(number)
-        if known is None or known[0]() is not code:
-            if len(self._code) >= _KEPT_CODE:
-                self._code.clear()
-            known = (
-                weakref.ref(code, partial(_forget, self._code, number)),
-                _reads_or_reason(code),
-            )
-            self._code[number] = known
-        if isinstance(known[1], str):
-            raise Unprovable(known[1])
-        return known[1]
-
-    def is_outdated(self, wrapper: Any, digest: bytes) -> bool:
-        """Whether an lru_cache may hold answers from before what it reads (`digest`) changed."""
-        if wrapper.cache_info().currsize == 0:
-            self._memoised[wrapper] = digest
-        elif self._memoised.setdefault(wrapper, digest) != digest:
-            self._memoised[wrapper] = None  # until it's cleared, whatever it reads by then
-        return self._memoised[wrapper] != digest
-
-
-def _forget(known: dict[int, Any], number: int, gone: weakref.ref[CodeType]) -> None:
-    if number in known and known[number][0] is gone:
-        del known[number]
-
-
 class Walk:
-    """One traversal.
+    """One traversal, and the proof that it would give the same again.
+
+    It keeps alive what it described, so that numbers by id stay valid.
 
     Attributes:
         objects: what was referred to by number.
         numbers: the numbers, by id.
         aside: which of these were left to another walk: instances of the types `leave`.
-        same: looks that must show the same parts again.
-        text: looks whose parts must read the same.
+        digest: of everything reachable, after `run`.
     """
 
     def __init__(
-        self, knowledge: Knowledge, leave: tuple[type, ...] = (), *, memoised: bool = False
+        self, cache: ReadsCache, leave: tuple[type, ...] = (), *, memoised: bool = False
     ) -> None:
         self.objects: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.aside: list[Any] = []
-        self.same: list[Look] = []
-        self.text: list[Look] = []
-        self._knowledge = knowledge
+        self.digest = b""
+        self._same: list[Look] = []  # that must show the same parts again
+        self._text: list[Look] = []  # whose parts must read the same
+        self._cache = cache
         self._leave = leave
         self._inside_memoised = memoised
         self._tokens: list[Any] = []
@@ -143,13 +113,26 @@ class Walk:
                 self._object(value)
         for namespace, found in self._names.values():
             look = partial(map, namespace.get, tuple(found), repeat(Missing))
-            self.same.append((look, tuple(found.values())))
+            self._same.append((look, tuple(found.values())))
         try:
             # Version 2 is the last without references between equal values, which come and go.
             content = marshal.dumps(self._tokens, 2)
         except ValueError as error:  # a name of a class derived from str, for example
             raise Unprovable(f"something seen can't be written down: {error}") from None
-        return hashlib.blake2b(content, digest_size=20).digest()
+        self._tokens.clear()
+        self.digest = hashlib.blake2b(content, digest_size=20).digest()
+        return self.digest
+
+    def holds(self) -> bool:
+        """Whether every look shows what it showed."""
+        try:
+            for look, seen in self._same:
+                shown = tuple(look())
+                if len(shown) != len(seen) or not all(map(is_, shown, seen)):
+                    return False
+            return all(repr(look()) == seen for look, seen in self._text)
+        except (AttributeError, RuntimeError, Unprovable):
+            return False  # something is gone, or changed size while it was read
 
     def say(self, *tokens: Any) -> None:
         """Add a structural token; being tuples, they can't be confused with plain values."""
@@ -206,20 +189,20 @@ class Walk:
             self.say("scalar", dtype_text(value.dtype), value.tobytes())
 
     def _object(self, value: Any) -> None:
-        for label, read, proof in readings_of(value, self._knowledge.classes):
+        for label, read, proof in readings_of(value, self._cache.classes):
             parts = read(value)
             if proof is _SAME:
-                self.same.append((partial(read, value), parts))
+                self._same.append((partial(read, value), parts))
             elif proof is _TEXT:
-                self.text.append((partial(read, value), repr(parts)))
+                self._text.append((partial(read, value), repr(parts)))
             self._tokens.append((label, len(parts)))
             self.refer(*parts)
 
     def _memoised(self, wrapper: Any) -> None:
         """An lru_cache: as good as what it wraps, unless it holds answers from before a change."""
         if not self._inside_memoised:
-            inner = Walk(self._knowledge, memoised=True)
-            if self._knowledge.is_outdated(wrapper, inner.run(wrapper.__wrapped__)):
+            inner = Walk(self._cache, memoised=True)
+            if self._cache.is_outdated(wrapper, inner.run(wrapper.__wrapped__)):
                 raise Unprovable(f"the cache of {wrapper.__qualname__} predates a change")
         self.say("memoised")
         self.refer(vars(wrapper))  # what it wraps is there, too
@@ -237,9 +220,9 @@ class Walk:
                 if names in _READ_ENVIRONMENT:
                     self.refer(os.environ)
                 return
-        digest, chains = self._knowledge.reads(code)
+        digest, chains = self._cache.reads(code)
         parts = _function_parts(function)
-        self.same.append((partial(_function_parts, function), parts))
+        self._same.append((partial(_function_parts, function), parts))
         self.say("function", digest, len(parts))
         captured = dict(zip(code.co_freevars, parts[1:]))
         for value in captured.values():
@@ -303,13 +286,6 @@ class Walk:
         return self._look_up(sys.modules, f"{module.__name__}.{name}")
 
 
-def _reads_or_reason(code: CodeType) -> Reads | str:
-    try:
-        return reads_of(code)
-    except Unprovable as reason:
-        return str(reason)
-
-
 def _function_parts(function: FunctionType) -> tuple[Any, ...]:
     attributes = function.__dict__
     return (
@@ -330,3 +306,51 @@ def _content(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return Missing
+
+
+class Fingerprinter:
+    """Computes keys, remembering per kernel what to look at so that repeated calls are cheap.
+
+    Not safe for use by several threads at once: each owner has its own.
+    """
+
+    def __init__(self, snapshots: int = _SNAPSHOTS) -> None:
+        self._cache = ReadsCache()
+        self._limit = snapshots
+        self._snapshots: OrderedDict[tuple[int, ...], Walk] = OrderedDict()
+
+    def fingerprint(self, function: Any, values: Any) -> Hashable:
+        """Key of the program that tracing `function` with `values` gives.
+
+        Args:
+            function: a function, method, partial, or compiled-function object around one.
+            values: the compile-time arguments as a tree of lists, tuples, dicts and objects, in
+                which tensors are replaced by objects that describe them (shape, dtype, ...).
+
+        Raises:
+            Unprovable: there is none, for the reason that its text gives; trace every time.
+        """
+        stable: tuple[Any, ...] = (function,)
+        if isinstance(function, MethodType):  # a new object each time it's read, of the same halves
+            stable = (MethodType, function.__func__, function.__self__)
+        try:
+            arguments = Walk(self._cache, _LASTING)
+            digest = arguments.run(values)
+            snapshot = self._snapshot((*stable, *arguments.aside))
+        except RecursionError:
+            raise Unprovable("values are nested too deeply") from None
+        reached = snapshot.numbers
+        # An argument that is also reachable from the kernel: `x is GLOBAL` may depend on it.
+        shared = tuple((n, reached[key]) for key, n in arguments.numbers.items() if key in reached)
+        return (snapshot.digest, digest, shared)
+
+    def _snapshot(self, roots: tuple[Any, ...]) -> Walk:
+        key = tuple(map(id, roots))
+        snapshot = self._snapshots.pop(key, None)
+        if snapshot is None or not snapshot.holds():
+            snapshot = Walk(self._cache)
+            snapshot.run(*roots)
+        self._snapshots[key] = snapshot  # the last one now
+        if len(self._snapshots) > self._limit:
+            self._snapshots.popitem(last=False)
+        return snapshot

@@ -111,14 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
     found: dict[int, dict[str, Any]] = {}
     with closing(programs.each(tasks)) as reports:
         for n, report in reports:
-            found[n] = _part(tasks[n], report)
+            found[n] = part_of(tasks[n], report)
             if arguments.json_lines:
                 print(json.dumps(found[n]), flush=True)
     whole = report_of([found[n] for n in range(len(tasks))])
     if arguments.json_lines:
-        print(json.dumps(_order(whole)))
+        print(json.dumps(order_of(whole)))
     else:
-        print(json.dumps(whole, indent=2) if arguments.json else _text(whole))
+        print(json.dumps(whole, indent=2) if arguments.json else text_of(whole))
     return 1 if whole["failures"] else 0
 
 
@@ -140,7 +140,7 @@ def _tasks(programs: Sequence[str], file: str | None) -> list[Task]:
     return [Task(program, arguments=line) for program in programs for line in lines]
 
 
-def _part(task: Task, found: dict[str, Any]) -> dict[str, Any]:
+def part_of(task: Task, found: dict[str, Any]) -> dict[str, Any]:
     """A program's part of the report."""
     program = {"program": shlex.join([task.program, *task.arguments])}
     if found["diagnostics"]:
@@ -165,7 +165,7 @@ def report_of(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"version": VERSION, "apart": APART, "programs": timed, "failures": failures}
 
 
-def _order(report: dict[str, Any]) -> dict[str, Any]:
+def order_of(report: dict[str, Any]) -> dict[str, Any]:
     """What the parts of a report don't say: names of programs, the fastest first, by group."""
     order: list[list[str]] = []
     for p in report["programs"]:
@@ -175,7 +175,8 @@ def _order(report: dict[str, Any]) -> dict[str, Any]:
     return {"version": VERSION, "apart": APART, "order": order, "failed": failed}
 
 
-def _text(report: dict[str, Any]) -> str:
+def text_of(report: dict[str, Any]) -> str:
+    """A report as a table, with what couldn't be timed below it."""
     lines = []
     if report["programs"]:
         lines.append(f"{'device us':>12}  {'band':>23}  group  program")

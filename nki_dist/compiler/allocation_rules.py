@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError, OutOfMemoryError
+from nki_dist.errors import OutOfMemoryError, invalid
 from nki_dist.isa.tracing import may_reject
 from nki_dist.program import Access, MemoryRegion
 from nki_dist.program.storage import contiguous_strides
@@ -34,28 +34,23 @@ def allocation_key(shape: Any, dtype: Any, region: Any, address: Any, beta1: boo
 def sizes_of(shape: Any) -> tuple[int, ...]:
     """The shape as a tuple of positive ints."""
     if isinstance(shape, Access):
-        raise NkiValidationError(
+        message = (
             f"shape is the tensor {shape.storage.label}; allowed: a tuple of positive ints, such "
-            f"as its .shape, {shape.shape}",
-            code="shape-form",
-            numbers={"shape": shape.shape},
+            f"as its .shape, {shape.shape}"
         )
+        raise invalid(message, code="shape-form", shape=shape.shape)
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     try:
         sizes = tuple(n.__index__() for n in shape)
     except (TypeError, AttributeError):
-        raise NkiValidationError(
-            f"shape {shape!r}; allowed: a tuple of positive ints (`/` gives a float, `//` an int)",
-            code="shape-form",
-            numbers={"got": shape},
-        ) from None
-    if not sizes or min(sizes) < 1:
-        raise NkiValidationError(
-            f"shape {sizes}; every size must be at least 1",
-            code="shape-empty",
-            numbers={"got": sizes, "least": 1},
+        message = (
+            f"shape {shape!r}; allowed: a tuple of positive ints (`/` gives a float, `//` an int)"
         )
+        raise invalid(message, code="shape-form", got=shape) from None
+    if not sizes or min(sizes) < 1:
+        message = f"shape {sizes}; every size must be at least 1"
+        raise invalid(message, code="shape-empty", got=sizes, least=1)
     return sizes
 
 
@@ -64,9 +59,8 @@ def address_of(address: Any) -> tuple[int, int]:
     try:
         partition, byte = map(int, address)
     except (TypeError, ValueError):
-        raise NkiValidationError(
-            f"address {address!r}; allowed: (partition, byte), two ints", code="address-form"
-        ) from None
+        message = f"address {address!r}; allowed: (partition, byte), two ints"
+        raise invalid(message, code="address-form") from None
     return partition, byte
 
 
@@ -78,11 +72,10 @@ def check_no_hbm_address(address: Any) -> None:
         NkiValidationError: one is given.
     """
     if isinstance(address, (tuple, list)) and len(address) == 1:
-        raise NkiValidationError(
-            f"address {address!r} in HBM; only tensors in SBUF and PSUM are placed by hand here",
-            code="address-form",
-            hint="leave address= out",
+        message = (
+            f"address {address!r} in HBM; only tensors in SBUF and PSUM are placed by hand here"
         )
+        raise invalid(message, code="address-form", hint="leave address= out")
 
 
 def check_spelling(dtype: Any, element: DType, buffer: Any) -> None:
@@ -92,12 +85,11 @@ def check_spelling(dtype: Any, element: DType, buffer: Any) -> None:
         NkiValidationError: the memory is a string.
     """
     if isinstance(buffer, str):
-        raise NkiValidationError(
+        message = (
             f"buffer={buffer!r} is a string; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), "
-            "nl.shared_hbm",
-            code="memory-unknown",
-            numbers={"got": buffer},
+            "nl.shared_hbm"
         )
+        raise invalid(message, code="memory-unknown", got=buffer)
     if isinstance(dtype, (type, np.dtype)):
         may_reject(
             f"dtype={getattr(dtype, '__name__', dtype)} isn't one of nl's types; AWS's compiler is "
@@ -117,21 +109,21 @@ def check_on_chip(
         OutOfMemoryError: it can't fit even alone.
     """
     if len(shape) < 2:
-        raise NkiValidationError(
+        raise invalid(
             f"shape {shape} in {region.value}; on-chip tensors have a partition dimension and at "
             "least one free dimension",
             code="shape-rank",
             hint=f"write {(*shape, 1)} for one element per row, {(1, *shape)} for one row",
-            numbers={"got": len(shape), "least": 2},
+            got=len(shape),
+            least=2,
         )
     if shape[0] > arch.partitions:
-        raise NkiValidationError(
+        message = (
             f"{shape[0]} partitions in a {region.value} tensor of shape {shape}; the partition "
             f"dimension (dimension 0) is at most {arch.partitions}: go through longer tensors in "
-            f"tiles of at most {arch.partitions} rows, such as x[start:start + {arch.partitions}]",
-            code="partition-limit",
-            numbers={"got": shape[0], "most": arch.partitions},
+            f"tiles of at most {arch.partitions} rows, such as x[start:start + {arch.partitions}]"
         )
+        raise invalid(message, code="partition-limit", got=shape[0], most=arch.partitions)
     in_psum = region is MemoryRegion.psum
     capacity = arch.psum_partition_bytes if in_psum else arch.sbuf_partition_bytes
     need = contiguous_strides(shape)[0] * dtype.itemsize
@@ -150,17 +142,19 @@ def check_on_chip(
             code="free-dimension-long",
         )
     if address is not None and in_psum and address[1] % arch.psum_bank_bytes:
-        raise NkiValidationError(
+        raise invalid(
             f"address {tuple(address)} in psum; a tile starts at the beginning of a bank, byte 0, "
             f"{arch.psum_bank_bytes}, {2 * arch.psum_bank_bytes}, ... of its partitions",
             code="psum-bank",
             hint=f"start it at byte {address[1] // arch.psum_bank_bytes * arch.psum_bank_bytes}",
-            numbers={"got": address[1], "multiple": arch.psum_bank_bytes},
+            got=address[1],
+            multiple=arch.psum_bank_bytes,
         )
     if address is not None and address[0] + shape[0] > arch.partitions:
-        raise NkiValidationError(
+        message = (
             f"address {tuple(address)} puts {shape[0]} partitions beyond partition "
-            f"{arch.partitions - 1}",
-            code="address-range",
-            numbers={"got": address[0] + shape[0], "most": arch.partitions},
+            f"{arch.partitions - 1}"
+        )
+        raise invalid(
+            message, code="address-range", got=address[0] + shape[0], most=arch.partitions
         )

@@ -41,10 +41,8 @@ def _check_flags(config: Any, names: tuple[str, ...]) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and not isinstance(value, bool):
-            raise LaunchError(
-                f"{type(config).__name__}({name}={value!r}); allowed: True or False",
-                code="compile-config",
-            )
+            message = f"{type(config).__name__}({name}={value!r}); allowed: True or False"
+            raise LaunchError(message, code="compile-config")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from nki_dist.compiler.values import data_type
 from nki_dist.compiler.wire import malformed
 from nki_dist.dtypes import DType
 from nki_dist.program import Access, Dynamic, MemoryRegion, Program, Storage, VirtualRegister
+from nki_dist.program.access import reach
 
 MAX_RANK: Final = 32  # dimensions of a shape; NumPy 1 has no more
 MAX_REGISTERS: Final = 1 << 20
@@ -317,9 +318,9 @@ def _pattern(row: Any, arch: Arch) -> Pattern:
     size = dtype.itemsize
     if prod(shape) * size > arch.hbm_stack_bytes:
         malformed(f"an access of shape {shape} and dtype {dtype} is larger than HBM")
-    reach = [(n - 1) * s * size for n, s in zip(shape, strides, strict=True)]
-    low, row_low = (sum(r for r in part if r < 0) for part in (reach, reach[1:]))
-    high, row_high = (size + sum(r for r in part if r > 0) for part in (reach, reach[1:]))
+    low, high = (n * size for n in reach(shape, strides))
+    row_low, row_high = (n * size for n in reach(shape[1:], strides[1:]))
+    high, row_high = high + size, row_high + size
     if high - low > MAX_REACH:
         malformed(
             f"an access of shape {shape} and strides {strides} reaches over {high - low} bytes"

@@ -36,12 +36,11 @@ def check_signature(function: Callable[..., Any]) -> None:
     if code is not None and code.co_kwonlyargcount and not is_shipped(code):
         first = code.co_argcount
         names = code.co_varnames[first : first + code.co_kwonlyargcount]
-        raise CompileError(
+        message = (
             f"{code.co_name} has keyword-only parameters ({', '.join(names)}, after `*`); AWS's "
-            "compiler doesn't take them in kernels. Remove the `*` and give them default values",
-            location=kernel_location(function),
-            code="python-keyword-only",
+            "compiler doesn't take them in kernels. Remove the `*` and give them default values"
         )
+        raise CompileError(message, location=kernel_location(function), code="python-keyword-only")
 
 
 def check_grid(function: Callable[..., Any], grid: Grid) -> Iterator[CompilerMayRejectWarning]:

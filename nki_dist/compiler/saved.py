@@ -50,9 +50,8 @@ def save(
     try:
         _write(Path(path).resolve(), data)
     except OSError as error:
-        raise LaunchError(
-            f"can't write the compiled kernel to {path}: {error}", code="program-file"
-        ) from error
+        message = f"can't write the compiled kernel to {path}: {error}"
+        raise LaunchError(message, code="program-file") from error
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -80,9 +79,8 @@ def load(path: str | os.PathLike[str]) -> Parts:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise LaunchError(
-            f"can't read a compiled kernel from {path}: {error}", code="program-file"
-        ) from error
+        message = f"can't read a compiled kernel from {path}: {error}"
+        raise LaunchError(message, code="program-file") from error
     try:
         return parse(data)
     except ProgramFormatError as error:

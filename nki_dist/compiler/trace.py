@@ -40,7 +40,7 @@ from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
 from nki_dist.compiler.unfinished import check_finished
 from nki_dist.dtypes import DType
-from nki_dist.errors import CompileError, NkiError, NkiValidationError, NkiWarning
+from nki_dist.errors import CompileError, NkiError, NkiWarning, invalid
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor
@@ -183,12 +183,11 @@ class Trace(Configured, LoopTrace):
         if index < len(self._shared):  # a later program instance of the same core
             known = self._shared[index]
             if (known.shape, known.dtype, known.role) != (shape, dtype, role):
-                raise NkiValidationError(
+                message = (
                     f"shared_hbm allocation number {index} is {known.label} in the first program "
-                    f"instance and {shape} {dtype} in this one; instances must allocate alike",
-                    code="cores-allocate-alike",
-                    numbers={"first": known.shape, "other": shape},
+                    f"instance and {shape} {dtype} in this one; instances must allocate alike"
                 )
+                raise invalid(message, code="cores-allocate-alike", first=known.shape, other=shape)
             return known
         storage = self._storage(MemoryRegion.shared_hbm, shape, dtype, name, role, index, data=data)
         self._shared.append(storage)

@@ -71,10 +71,8 @@ class LoopTrace:
     def check_unordered(self) -> None:
         """Refuse a dynamic loop within nl.no_reorder."""
         if self.order_group:
-            raise CompileError(
-                "dynamic loops aren't supported inside nl.no_reorder",
-                code="loop-in-no-reorder",
-            )
+            message = "dynamic loops aren't supported inside nl.no_reorder"
+            raise CompileError(message, code="loop-in-no-reorder")
 
     def open_loop(self, loop: Loop) -> None:
         self.check_unordered()
@@ -151,18 +149,14 @@ class LoopTrace:
     def counted(self, start: Any, stop: Any, step: Any) -> Loop:
         """A loop over start, start+step, ... with a new register, its bounds checked."""
         if isinstance(step, VirtualRegister) or not _is_int(step) or step < 1:
-            raise CompileError(
-                f"loop step {step}; must be a positive int known when the kernel is traced",
-                code="loop-bound",
-            )
+            message = f"loop step {step}; must be a positive int known when the kernel is traced"
+            raise CompileError(message, code="loop-bound")
         for name, bound in (("start", start), ("stop", stop)):
             if isinstance(bound, VirtualRegister):
                 check_register(self, bound)
             if not isinstance(bound, VirtualRegister) and not _is_int(bound):
-                raise CompileError(
-                    f"loop {name} {bound!r}; allowed: an int or a register",
-                    code="loop-bound",
-                )
+                message = f"loop {name} {bound!r}; allowed: an int or a register"
+                raise CompileError(message, code="loop-bound")
         start, stop = (b if isinstance(b, VirtualRegister) else int(b) for b in (start, stop))
         register = self.register()
         register.induction = True
@@ -177,10 +171,8 @@ class LoopTrace:
     def conditional(self, init: Any) -> Loop:
         """A loop of while_loop, with registers of its own; `init` is in the condition's."""
         if not isinstance(init, VirtualRegister) or isinstance(init, NkiScalar):
-            raise CompileError(
-                f"while_loop needs a register as condition, got {init!r}",
-                code="loop-bound",
-            )
+            message = f"while_loop needs a register as condition, got {init!r}"
+            raise CompileError(message, code="loop-bound")
         condition, value = self.register(), self.register()
         register_move(condition, init)
         return Loop("while", self.locations.here(2), value, condition=condition)

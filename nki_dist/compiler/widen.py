@@ -18,7 +18,7 @@ import numpy as np
 from nki_dist.compiler.passes.low_precision import Key, float32_storages, key_of
 from nki_dist.dtypes import float32
 from nki_dist.dtypes.casts import converter
-from nki_dist.program import Access, Block, Dynamic, Instruction, Loop, Program, Storage
+from nki_dist.program import Access, Dynamic, Instruction, Program, Storage, rewritten
 
 FACT: Final = "precise_fp"
 
@@ -40,7 +40,7 @@ def _with_float32(program: Program, wide: frozenset[Key]) -> Program:
     """A program some of whose storages, by `low_precision.key_of`, hold float32."""
     storages = [in_float32(s) if key_of(program.core, s) in wide else s for s in program.storages]
     rewrite = Rewrite(storages, program.storages)
-    return replace(program, storages=storages, body=rewrite.block(program.body))
+    return replace(program, storages=storages, body=rewritten(program.body, rewrite.instruction))
 
 
 def in_float32(s: Storage) -> Storage:
@@ -63,12 +63,6 @@ class Rewrite:
 
     def __init__(self, new: Sequence[Storage], old: Sequence[Storage]) -> None:
         self._new = {a: b for a, b in zip(old, new) if a is not b}
-
-    def block(self, block: Block) -> Block:
-        return [
-            b.with_body(self.block(b.body)) if isinstance(b, Loop) else self.instruction(b)
-            for b in block
-        ]
 
     def instruction(self, i: Instruction) -> Instruction:
         """The same on the new storages."""

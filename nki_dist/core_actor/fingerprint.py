@@ -41,7 +41,7 @@ SETTINGS: Final = (
     "RAY_TMPDIR",
     "RAY_USE_TLS",
 )
-_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
+PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 
 
 def teller() -> Callable[[bool], dict[str, str]]:
@@ -92,7 +92,7 @@ def facts() -> dict[str, str]:
     """Of this process, what a kept Ray must have, too."""
     found = {
         **imported(),
-        FILES: f"{_PACKAGE}, changed {_newest(_PACKAGE)}",
+        FILES: f"{PACKAGE}, changed {_newest(PACKAGE)}",
         "Python": f"{sys.version.split()[0]} in {sys.prefix}",
         "ray": ray.__version__,
         "SciPy": metadata.version("scipy"),

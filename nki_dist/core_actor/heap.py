@@ -4,15 +4,13 @@ A block is an array's memory: it goes back to the heap when the last array that 
 and the owner keeps arrays alive that somebody else still reads (`core_actor.payloads`). Places are
 given from the beginning on, so that memory that was written before is used again first.
 
-Not thread-safe but for one thing: arrays may be collected in any thread, so a block only notes its
-place in a queue then, and the next `take` puts it back.
+Not thread-safe but for one thing: arrays may be collected in any thread (see `FreeList`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -27,13 +25,13 @@ LARGEST_STEP: Final = 64 << 20  # bytes up to which a heap grows by as much as i
 class Block(Alias):
     """A part of the heap, and the base of every array that lies in it."""
 
-    def __init__(self, memory: np.ndarray, place: tuple[int, int], back: deque[Any]) -> None:
-        start, end = place
-        super().__init__(memory.ctypes.data + start, end - start, memory)
-        self.place, self._back = place, back
+    def __init__(self, memory: np.ndarray, place: tuple[int, int], free: FreeList) -> None:
+        start, nbytes = self._place = place
+        super().__init__(memory.ctypes.data + start, nbytes, memory)
+        self._free = free
 
     def __del__(self) -> None:
-        self._back.append(self.place)
+        self._free.back.append(self._place)
 
 
 class Heap:
@@ -49,7 +47,6 @@ class Heap:
         self._memory, self._left = memory, left
         self._start = self._touched = start  # what lies from there on was never written
         self._free = FreeList(start, end)
-        self._back: deque[tuple[int, int]] = deque()
         self._refused = 0
 
     @property
@@ -60,16 +57,13 @@ class Heap:
     def take(self, nbytes: int) -> np.ndarray | None:
         """(nbytes,) uint8, uninitialised, at a cache line; None if there is no room."""
         need = padded(max(nbytes, 1))
-        while self._back:
-            start, end = self._back.popleft()
-            self._free.give_back(start, end - start)
         begin = self._free.take(need)
         if begin is None:
             return None
         if begin + need > self._touched and not self._grow(begin + need):
-            self._free.give_back(begin, need)
+            self._free.back.append((begin, need))
             return None
-        return np.asarray(Block(self._memory, (begin, begin + need), self._back))[:nbytes]
+        return np.asarray(Block(self._memory, (begin, need), self._free))[:nbytes]
 
     def try_again(self) -> None:
         """The machine may have room again."""

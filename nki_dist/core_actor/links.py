@@ -29,7 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.core_actor.doorbell import Doorbell, Ringer
+from nki_dist.core_actor.doorbell import TOKEN, Doorbell
+from nki_dist.core_actor.folder import Sender
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.payloads import Payloads
 from nki_dist.core_actor.records import COMMON, INLINE, Decoder, Encoder, parts
@@ -155,7 +156,7 @@ class Links:
         self.launch = -1
         self.sent = 0
         self._doorbell, self._inbox = doorbell, inbox
-        self._ringer = Ringer(doorbell.folder)
+        self._doorbells = Sender(doorbell.folder)  # of others
         self._memory = memory
         self.payloads = Payloads(net.me, memory)
         self._out: dict[int, _Outgoing] = {}
@@ -187,7 +188,7 @@ class Links:
 
     def close(self) -> None:
         """Let go of everything that is shared."""
-        self._ringer.close()
+        self._doorbells.close()
         self._doorbell.close()
         self._out.clear()
         self._retired.clear()
@@ -246,7 +247,7 @@ class Links:
                 return False
             out = grown
         if out.ring.reader_sleeps():
-            self._ringer.ring(self.net.doorbell(process))
+            self._doorbells.send(self.net.doorbell(process), TOKEN)
         return True
 
     def _open(self, process: int, size: int) -> _Outgoing | None:
@@ -266,7 +267,7 @@ class Links:
             self._retired.append(old.ring)
         self._fence()
         self._memory.head(process)[1 + self.net.me] = place
-        self._ringer.ring(self.net.doorbell(process))
+        self._doorbells.send(self.net.doorbell(process), TOKEN)
         encoder = Encoder(lambda record, counts: ring.put(record, self.launch, counts))
         known = old.known if old else {COMMON, process}
         out = self._out[process] = _Outgoing(ring, encoder, size, place, known)

@@ -34,21 +34,13 @@ class RayHost(RowHost):
 
     def launch(self, launch: Launch) -> LaunchResult:
         """Run it; whatever an interrupt leaves half done is done anew by the next."""
-        sound, self._sound = self._sound, False
         self._stopping = False
-        try:
-            self._renew(sound)
-            with self._joined.used(self._abandon):
-                try:
-                    result = self._launch(launch)
-                except CoreLostError:
-                    self._drop_stacks()  # some may have been on a lost node
-                    raise
-        except Exception:
-            self._sound = True  # errors have their places, where all is put in order
-            raise
-        self._sound = True
-        return result
+        with self._renewed(), self._joined.used(self._abandon):
+            try:
+                return self._launch(launch)
+            except CoreLostError:
+                self._drop_stacks()  # some may have been on a lost node
+                raise
 
     def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ray.util.placement_group import PlacementGroup
-
 from nki_dist.core_actor.nodes import (
     alive,
     free_in,
@@ -94,7 +92,7 @@ def spots_of(request: Request, check: Check) -> Spots:
     """Those of a world that asks for something, in the task or actor that this is."""
     group = request.group or captured()
     if group is not None:
-        return Bundles(group, request, check)
+        return Bundles(request, check, Reservation(group, check))
     if request.reserves:
         return Reserved(request, check)
     return ByLoad(request, check)
@@ -138,9 +136,9 @@ class ByLoad(Spots):
 class Bundles(Spots):
     """Bundles of a placement group that is there."""
 
-    def __init__(self, group: PlacementGroup, request: Request, check: Check) -> None:
+    def __init__(self, request: Request, check: Check, group: Reservation | None = None) -> None:
         super().__init__(request, check)
-        self._group: Reservation | None = Reservation(group, check)
+        self._group = group
         self._capacities: dict[int, Capacity] = {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
@@ -211,10 +209,6 @@ class Bundles(Spots):
 
 class Reserved(Bundles):
     """Bundles of a group that Ray is asked for, one for each unit."""
-
-    def __init__(self, request: Request, check: Check) -> None:
-        Spots.__init__(self, request, check)
-        self._group, self._capacities = None, {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
         return list(range(len(sizes)))

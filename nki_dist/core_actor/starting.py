@@ -19,7 +19,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.nodes import constructing, socket_folders
-from nki_dist.core_actor.slow_start import slow_starts
+from nki_dist.core_actor.ray_start import slow_starts
 from nki_dist.core_actor.watchdog import STOPPED
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import here

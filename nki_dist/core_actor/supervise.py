@@ -15,19 +15,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import ray
 
 from nki_dist.core_actor.lost import LOST, cause
-from nki_dist.core_actor.orders import Answer
-from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY, RollCall
-from nki_dist.core_actor.verdict import Watch
+from nki_dist.core_actor.orders import Answer, Status
 from nki_dist.core_actor.watchdog import Patience
-from nki_dist.core_actor.world_actors import WorldActors
+from nki_dist.core_actor.world_actors import GRACE, LOOK_EVERY, WorldActors
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
+from nki_dist.runtime.deadlock import SETTLES, deadlock
 from nki_dist.runtime.messages import Wait
-from nki_dist.runtime.overdue import Position, standing
+from nki_dist.runtime.overdue import Position, overdue, standing
 from nki_dist.runtime.progress import Progress
 
 LOOK_AT_LEAST_EVERY: Final = 0.4  # and later: looking takes processor time away from cores
@@ -47,6 +47,89 @@ class LaunchHost(Protocol):
     def gone(self, n: int) -> str | None: ...
     def discard(self, n: int) -> None: ...
     def warn(self, warning: UnresponsiveWarning) -> None: ...
+
+
+class RollCall:
+    """Asks all processes of a launch where they stand, and knows who doesn't answer.
+
+    A round asks everybody and is over when all have answered; the next begins after that, so two
+    rounds are two looks as `Watch` needs them. A process that dies voids the round. One that is
+    frozen never answers, and so is one that computes for long without letting other threads run:
+    both are silent, and who waits decides for how long that is borne.
+
+    Args:
+        actors: of all processes, None for those given up; looked at when a round begins.
+    """
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors = actors
+        self._asked: dict[int, Any] = {}
+        self._answers: dict[int, Status] = {}
+        self._since = 0.0
+        self.last: dict[int, Status] = {}
+
+    def look(self, patience: float) -> list[Status] | None:
+        """Everybody's status, if the round is over within so many seconds."""
+        if not self._asked:
+            self._since = time.monotonic()
+            self._answers = {}
+            self._asked = {
+                n: a.status.remote() for n, a in enumerate(self._actors) if a is not None
+            }
+        open_ = list(self._asked.values())
+        ready, _ = ray.wait(open_, num_returns=len(open_), timeout=patience)
+        for n, future in list(self._asked.items()):
+            if future in ready:
+                try:
+                    self._answers[n] = self.last[n] = ray.get(future)
+                except LOST:
+                    self._asked = {}  # its own answer tells of the death
+                    return None
+                del self._asked[n]
+        return None if self._asked else list(self._answers.values())
+
+    def silent(self) -> dict[int, float]:
+        """Who hasn't answered for how many seconds."""
+        passed = time.monotonic() - self._since
+        return dict.fromkeys(self._asked, passed)
+
+    def forget(self, n: int) -> None:
+        """A process was given up."""
+        self._asked.pop(n, None)
+
+
+class Watch:
+    """Decides from successive looks whether a launch can still go on.
+
+    A deadlock is certain when two looks in a row see all actors parked or done, with the same
+    counts, every message that was sent also arrived, and no parked actor with a message it hasn't
+    looked at: then nothing is on its way and nothing can change any more. Once two cores disagree
+    the others have SETTLES seconds to come to such a rest.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._before: list[Status] | None = None
+        self._settled = math.inf
+
+    def verdict(self, number: int, statuses: list[Status]) -> NkiError | None:
+        parked = [s for s in statuses if s.state == "parked"]
+        quiet = all(s.launch == number and s.state in ("parked", "done") for s in statuses)
+        quiet = quiet and bool(parked)
+        quiet = quiet and all(s.taken == s.arrived for s in parked)
+        quiet = quiet and sum(s.sent for s in statuses) == sum(s.arrived for s in statuses)
+        same = quiet and statuses == self._before
+        self._before = statuses
+        waits = [w for s in statuses for w in s.waits]
+        disagree = any(w.met is not None for w in waits)
+        if math.isinf(self._settled) and disagree:
+            self._settled = time.monotonic() + SETTLES
+        if same or (disagree and time.monotonic() > self._settled):
+            return deadlock(waits, [c for s in statuses for c in s.finished if s.launch == number])
+        if self._patience.left() < 0:
+            running = [p for s in statuses for p in s.running]
+            return overdue(self._patience.seconds, running, waits)
+        return None
 
 
 class Supervisor:
@@ -72,7 +155,7 @@ class Supervisor:
         self._number, self._patience = number, patience
         self._actors = processes.actors
         self._roll = RollCall(self._actors)
-        self._watch = Watch(None if math.isinf(patience.seconds) else patience.seconds)
+        self._watch = Watch(patience)
         self._progress = Progress(cores)
         self._stops = math.inf  # when nobody waits any more for those who were told to stop
         self._warned: set[int] = set()

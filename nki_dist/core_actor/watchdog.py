@@ -107,9 +107,7 @@ def _asked(address: tuple[str, int], speaks: bool) -> str:
 
 
 def _connected(path: str) -> socket.socket | None:
-    """A connection to the raylet; None where there are no such sockets."""
-    if not hasattr(socket, "AF_UNIX"):
-        return None
+    """A connection to the raylet; None if it has ended."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)

@@ -20,7 +20,6 @@ import ray.exceptions
 
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.calls import Calls
-from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
@@ -29,11 +28,13 @@ from nki_dist.core_actor.nodes import socket_folders, usable_nodes
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.pool.borrowed import Loan
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY
+from nki_dist.core_actor.ray_use import Joined
 from nki_dist.core_actor.starting import await_start
 from nki_dist.hbm.nodes import here, title
 from nki_dist.linking.passes import left_out
 
+GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
+LOOK_EVERY: Final = 0.1  # seconds between looks at actors that don't finish, at first
 WAVE: Final = 32  # actors that start at once; more keep raylets from answering for many seconds
 
 

@@ -22,7 +22,7 @@ from nki_dist.dtypes import dtype as dt
 from nki_dist.dtypes import rounding, tables
 from nki_dist.dtypes.dtype import DType
 from nki_dist.dtypes.scratch import Array, Kernel, Scratch, blocked
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 _NARROW = frozenset({dt.float8_e4m3, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e8m0fnu})
 _WIDE = frozenset({dt.float32, dt.tfloat32})  # stored as float32
@@ -50,10 +50,8 @@ def converter(
     if src is dst:
         return _bit_copy(src)
     if src.is_mx or dst.is_mx:
-        raise NkiValidationError(
-            f"a packed data type only converts to itself: got {src.name} -> {dst.name}",
-            code="dtype-packed",
-        )
+        message = f"a packed data type only converts to itself: got {src.name} -> {dst.name}"
+        raise invalid(message, code="dtype-packed")
     memory = scratch or Scratch()
     if dt.float64 in (src, dst):
         return _double(src, dst, memory)

@@ -24,7 +24,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 _RAW: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
@@ -251,9 +251,8 @@ def of(x: Any) -> DType:
         return x
     found = find(x)
     if found is None:
-        raise NkiValidationError(
-            f"data type must be one of NKI's: got {x!r}, allowed "
-            + ", ".join(d.name for d in (*ALL, *WIDE)),
-            code="dtype-unknown",
+        message = f"data type must be one of NKI's: got {x!r}, allowed " + ", ".join(
+            d.name for d in (*ALL, *WIDE)
         )
+        raise invalid(message, code="dtype-unknown")
     return found

@@ -24,7 +24,7 @@ from nki_dist.dtypes import tables
 from nki_dist.dtypes.casts import converter
 from nki_dist.dtypes.dtype import DType
 from nki_dist.dtypes.scratch import Array, Scratch
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 _FP4: Final = np.dtype(ml_dtypes.float4_e2m1fn)
 E8M0_BIAS: Final = 127
@@ -56,12 +56,11 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
     _require_packed(dtype)
     floats = np.ascontiguousarray(values, np.float32)  # of one dimension at least
     if floats.shape[-1] % 4:
-        raise NkiValidationError(
+        message = (
             f"values to pack as {dtype.name} must come in fours along the last axis: "
-            f"got shape {np.shape(values)}",
-            code="mx-packing",
-            numbers={"got": np.shape(values)},
+            f"got shape {np.shape(values)}"
         )
+        raise invalid(message, code="mx-packing", got=np.shape(values))
     one = element(dtype)
     if one is None:
         return _pack_fp4(floats)
@@ -84,12 +83,11 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
     if array.dtype == dtype.dtype:
         array = array.view(dtype.storage)
     if array.dtype != dtype.storage or array.ndim == 0:
-        raise NkiValidationError(
+        message = (
             f"packed {dtype.name} values must be an array of {dtype.storage}: "
-            f"got {array.dtype} of shape {np.shape(packed)}",
-            code="mx-packing",
-            numbers={"got": array.dtype, "allowed": dtype.storage},
+            f"got {array.dtype} of shape {np.shape(packed)}"
         )
+        raise invalid(message, code="mx-packing", got=array.dtype, allowed=dtype.storage)
     shape = (*array.shape[:-1], 4 * array.shape[-1])
     one = element(dtype)
     if one is None:
@@ -120,11 +118,8 @@ def e8m0_to_float32(codes: Any) -> Array:
     """Scales as float32: 2**(code - 127), NaN for 0xFF. Takes uint8 or float8_e8m0fnu arrays."""
     array = np.asarray(codes)
     if array.dtype.itemsize != 1:
-        raise NkiValidationError(
-            f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}",
-            code="mx-packing",
-            numbers={"got": array.dtype},
-        )
+        message = f"scale codes must be 1 byte each (uint8 or float8_e8m0fnu): got {array.dtype}"
+        raise invalid(message, code="mx-packing", got=array.dtype)
     out = np.empty(array.shape, np.float32)
     converter(dt.float8_e8m0fnu, dt.float32)(out, array.view(dt.float8_e8m0fnu.storage))
     return out
@@ -133,6 +128,5 @@ def e8m0_to_float32(codes: Any) -> Array:
 def _require_packed(dtype: DType) -> None:
     if not dtype.is_mx:
         allowed = ", ".join(d.name for d in dt.ALL if d.is_mx)
-        raise NkiValidationError(
-            f"data type must be packed: got {dtype.name}, allowed {allowed}", code="mx-packing"
-        )
+        message = f"data type must be packed: got {dtype.name}, allowed {allowed}"
+        raise invalid(message, code="mx-packing")

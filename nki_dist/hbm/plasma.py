@@ -16,7 +16,7 @@ Invariants:
 Not modelled here: what lies where in the stack, the order of stores (no locks: messages between
 cores give the order), initial poison. Needs an open `ray.init`; not thread-safe.
 
-`docs/shared_hbm.md` argues why this is safe and lists what would break it.
+`docs/tricks.md` argues why this is safe and lists what would break it.
 """
 
 from __future__ import annotations

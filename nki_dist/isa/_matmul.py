@@ -19,7 +19,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32, tfloat32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.checks import check_result
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Mask, MaskOf, Results, flattened, passes_on, tile_of, union
@@ -137,21 +137,19 @@ def check_sizes(i: Instruction, stationary: int, moving: int, arch: Arch) -> Non
     """Partitions of the inputs; their free sizes against the output's, and its PSUM bank."""
     left, right, dst = i["stationary"].shape[0], i["moving"].shape[0], i["dst"]
     if left != right:
-        raise NkiValidationError(
+        message = (
             f"stationary has {left} partitions, moving {right}; both are the contraction "
-            "dimension and must be equal",
-            code="matmul-contraction",
-            numbers={"stationary": left, "moving": right},
+            "dimension and must be equal"
         )
+        raise invalid(message, code="matmul-contraction", stationary=left, moving=right)
     check_result(dst, stationary, moving, "stationary and moving make it")
     limit = arch.moving_free_limit(dst.dtype.name)
     if moving > limit:
-        raise NkiValidationError(
+        message = (
             f"moving has {moving} elements in its free dimensions; at most {limit} on {arch.name} "
-            f"with a {dst.dtype} dst",
-            code="matmul-moving-size",
-            numbers={"got": moving, "most": limit},
+            f"with a {dst.dtype} dst"
         )
+        raise invalid(message, code="matmul-moving-size", got=moving, most=limit)
     if arch.generation < 4:
         check_bank(dst, arch)
 
@@ -167,13 +165,12 @@ def check_bank(dst: Access, arch: Arch) -> None:
     high = low + free.span()[1]
     bank = arch.psum_bank_bytes
     if low // bank != (high - 1) // bank:
-        raise NkiValidationError(
+        message = (
             f"dst covers bytes [{low}, {high}) of its PSUM partitions, more than one bank; a bank "
             f"has {bank} bytes ({bank // dst.dtype.itemsize} elements of {dst.dtype}), and the "
-            "Tensor engine writes to one at a time",
-            code="psum-bank",
-            numbers={"low": low, "high": high, "most": bank},
+            "Tensor engine writes to one at a time"
         )
+        raise invalid(message, code="psum-bank", low=low, high=high, most=bank)
 
 
 def _no_tile(message: str, **numbers: Any) -> NkiValidationError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa._matmul import flat
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.ops.function import conversion, copy, function
@@ -123,10 +123,9 @@ def _columns(selector: Matrix, dtype: DType) -> tuple[Matrix, Matrix]:
     bad = np.flatnonzero((marked > 1) | (marks & (table != 1)).any(axis=0))
     if bad.size:
         n = int(bad[0])
-        raise NkiValidationError(
+        message = (
             f"is_transpose moves data: every column of moving holds one 1 and otherwise 0; column "
-            f"{n} has {int(marked[n])} elements other than 0, the largest {table[:, n].max()}",
-            code="permutation-matrix",
-            numbers={"column": n, "got": int(marked[n]), "allowed": 1},
+            f"{n} has {int(marked[n])} elements other than 0, the largest {table[:, n].max()}"
         )
+        raise invalid(message, code="permutation-matrix", column=n, got=int(marked[n]), allowed=1)
     return marks.argmax(axis=0), marked == 0

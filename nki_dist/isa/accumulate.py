@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.alu import AluOp
 from nki_dist.isa.broadcast import Staged
 from nki_dist.isa.checks import rule, scalar_or_column, tile_dtype
@@ -42,12 +42,10 @@ def one_per_partition(i: Instruction, arch: Arch, names: tuple[str, ...], of: st
     for name in names:
         a, partitions = i[name], i[of].shape[0]
         if a is not None and (a.shape[0] != partitions or a.free_size != 1):
-            raise NkiValidationError(
-                f"{name} has shape {a.shape}; allowed: ({partitions}, 1), one element per "
-                "partition",
-                code="operand-vector",
-                numbers={"got": a.shape, "allowed": (partitions, 1)},
+            message = (
+                f"{name} has shape {a.shape}; allowed: ({partitions}, 1), one element per partition"
             )
+            raise invalid(message, code="operand-vector", got=a.shape, allowed=(partitions, 1))
 
 
 @rule
@@ -62,13 +60,12 @@ def initial_value(
     value, cmd = i[name], i["reduce_cmd"]
     if cmd is reduce_cmd.load_reduce:
         if value is None:
-            message = f"{name} is None; reduce_cmd.load_reduce needs it"
-            raise NkiValidationError(message, code="reduce-command")
+            raise invalid(f"{name} is None; reduce_cmd.load_reduce needs it", code="reduce-command")
         scalar_or_column(name, value, i[of].shape[0])
         tile_dtype(name, float32)(i, arch)
     elif value is not None and (isinstance(value, Access) or value != unset):
         message = f"{name} is given with reduce_cmd.{cmd.name}; allowed with load_reduce only"
-        raise NkiValidationError(message, code="reduce-command")
+        raise invalid(message, code="reduce-command")
 
 
 def registers(kit: Kit, engine: str, data: Access) -> Array:
@@ -152,7 +149,7 @@ def reduction_operator(i: Instruction, arch: Arch, names: tuple[str, ...], allow
     (name,) = names
     if reduces(i["reduce_cmd"]) and i[name] is None:
         message = f"reduce_cmd.{i['reduce_cmd'].name} needs {name}; allowed: {allowed}"
-        raise NkiValidationError(message, code="reduce-command")
+        raise invalid(message, code="reduce-command")
 
 
 def read_out(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import COMMANDS, one_per_partition, reduction_operator, summed
 from nki_dist.isa.activation import FUNCTIONS
@@ -88,17 +88,16 @@ def _ops(i: Instruction) -> tuple[str, str]:
 def _operators(i: Instruction, arch: Arch) -> None:
     ops = _ops(i)
     if ops not in _PAIRS:
-        raise NkiValidationError(
-            f"op0={ops[0]}, op1={ops[1]}; allowed pairs: "
-            + ", ".join(f"({first}, {second})" for first, second in _PAIRS),
-            code="operator-pair",
+        message = f"op0={ops[0]}, op1={ops[1]}; allowed pairs: " + ", ".join(
+            f"({first}, {second})" for first, second in _PAIRS
         )
+        raise invalid(message, code="operator-pair")
     for n, operator in zip("01", ops, strict=True):
         if operator != "bypass":
             b.operand(f"imm{n}", f"op{n}", "data")(i, arch)
         elif i[f"reverse{n}"]:
             message = f"reverse{n}=True with op{n}=bypass; allowed: False"
-            raise NkiValidationError(message, code="argument-combination")
+            raise invalid(message, code="argument-combination")
 
 
 @activate2.meaning

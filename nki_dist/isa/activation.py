@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.dtypes import float32, tfloat32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import COMMANDS, one_per_partition, reduction_operator, summed
 from nki_dist.isa.activations import ACTIVATIONS
@@ -25,8 +25,7 @@ FUNCTIONS = frozenset([*ACTIVATIONS, "absolute", "positive"])
 def _check_bias(i: Instruction, arch: Arch) -> None:
     bias = i["bias"]
     if isinstance(bias, Access) and bias.dtype is tfloat32:
-        message = "bias has dtype tfloat32; allowed: every other dtype"
-        raise NkiValidationError(message, code="dtype-operand")
+        raise invalid("bias has dtype tfloat32; allowed: every other dtype", code="dtype-operand")
     if bias is not None and not isinstance(bias, Access):
         require_generation(arch, 3, f"a number as bias (got {bias!r}; a (P, 1) tile does it)")
 

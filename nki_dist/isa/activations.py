@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import _elementwise as e
 from nki_dist.isa import _special as s
 from nki_dist.ops.function import Function, function
@@ -128,5 +128,5 @@ def activation(name: str) -> Activation:
     if found is None:
         known = ", ".join(sorted(ACTIVATIONS))
         message = f"{name!r} is no activation function; there are {known}"
-        raise NkiValidationError(message, code="operator-unknown")
+        raise invalid(message, code="operator-unknown")
     return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.dtypes.casts import converter
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa._matmul import flat
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, same_partitions
@@ -40,7 +40,7 @@ def as_pattern(name: str, value: Any) -> list[list[int]]:
             name, value, "a list of up to four [step, count], ints", code="pattern"
         ) from None
     if any(count < 1 for _, count in pairs):
-        raise NkiValidationError(f"{name}={pairs}; every count must be at least 1", code="pattern")
+        raise invalid(f"{name}={pairs}; every count must be at least 1", code="pattern")
     return pairs
 
 
@@ -70,16 +70,15 @@ def check_pattern(pairs: list[list[int]], arch: Arch, **operands: Access) -> Non
     most = arch.access_dims_max
     if not 1 <= len(pairs) <= most:
         message = f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}"
-        raise NkiValidationError(message, code="pattern", numbers={"got": len(pairs), "most": most})
+        raise invalid(message, code="pattern", got=len(pairs), most=most)
     count = prod(n for _, n in pairs)
     for name, a in operands.items():
         if a.free_size != count:
-            raise NkiValidationError(
+            message = (
                 f"pattern {pairs} has {count} values, {name} has {a.free_size} elements per "
-                f"partition (shape {a.shape}); must be equal",
-                code="shape-mismatch",
-                numbers={"got": count, "allowed": a.free_size},
+                f"partition (shape {a.shape}); must be equal"
             )
+            raise invalid(message, code="shape-mismatch", got=count, allowed=a.free_size)
 
 
 class Affine:

@@ -26,7 +26,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import _elementwise as e
 from nki_dist.isa._elementwise import Binary
 from nki_dist.ops.function import function
@@ -79,13 +79,13 @@ class AluOp:
 @function(reads="a b", writes="out", raises=True, name="alu.no f32")
 def _no_f32(a: object, b: object, out: object) -> None:
     message = "a bitwise operator has no float32 form: its operands are integers"
-    raise NkiValidationError(message, code="operator-dtype")
+    raise invalid(message, code="operator-dtype")
 
 
 @function(reads="a b", writes="out", raises=True, name="alu.not elementwise")
 def _no_elementwise(a: object, b: object, out: object) -> None:
     message = "average is a reduction: it has no element-wise form"
-    raise NkiValidationError(message, code="operator-not-elementwise")
+    raise invalid(message, code="operator-not-elementwise")
 
 
 def _bits(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import free_size, free_up_to, same_partitions, unpacked
-from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
+from nki_dist.isa.effects import Effects, Mask, flattened, of_one, tile_of, union
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.rows import private_rows, save_rows
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
@@ -17,16 +17,13 @@ from nki_dist.ops.function import copy, function
 STATISTICS = 6
 
 
-@passes_on
-def _counted(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _counted(i: Instruction, m: np.ndarray) -> Mask:
     """Counts are known; the rest depends on the elements at even, or odd, positions."""
-    m = mask_of(i.args[sources[0]])
-    if m is None:
-        return {}
     out = np.zeros(tile_of(i), bool)
     for n in range(2):
         out[:, 3 * n + 1 : 3 * n + 3] = union(flattened(m)[:, n::2], 1)[:, None]
-    return {"dst": out}
+    return out
 
 
 @instruction(
@@ -84,23 +81,17 @@ def _statistics(values: np.ndarray, out: np.ndarray) -> None:
     out[:, 2] = values.sum(axis=1)
 
 
-@passes_on
-def _aggregated(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _aggregated(i: Instruction, m: np.ndarray) -> Mask:
     """The mean depends on counts and means, the variance on everything."""
-    m = mask_of(i.args[sources[0]])
-    if m is None:
-        return {}
     triples = m.reshape(len(m), -1, 3)
-    return {"dst": np.stack([triples[..., :2].any((1, 2)), triples.any((1, 2))], axis=1)}
+    return np.stack([triples[..., :2].any((1, 2)), triples.any((1, 2))], axis=1)
 
 
 def _triples(i: Instruction, arch: Arch) -> None:
     if i["data"].free_size % 3:
-        raise NkiValidationError(
-            f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3",
-            code="free-multiple",
-            numbers={"got": i["data"].free_size, "multiple": 3},
-        )
+        message = f"data has {i['data'].free_size} elements per partition; allowed: multiples of 3"
+        raise invalid(message, code="free-multiple", got=i["data"].free_size, multiple=3)
 
 
 @instruction(

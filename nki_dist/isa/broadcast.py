@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import check_unpacked, rule, scalar_or_column
 from nki_dist.isa.kit import Array, Kit, Wrap
@@ -40,17 +40,14 @@ def operand(i: Instruction, arch: Arch, names: tuple[str, ...], operator: str, o
         if op is None:
             if value is not None:
                 message = f"{name} is given, {operator} is None; allowed: both or none"
-                raise NkiValidationError(message, code="argument-combination")
+                raise invalid(message, code="argument-combination")
         elif ALU[op].arity == 1:
             if isinstance(value, Access) or value not in (None, 0):
                 message = f"{name}={value!r} for the unary nl.{op}; allowed: None or 0"
-                raise NkiValidationError(message, code="argument-combination")
+                raise invalid(message, code="argument-combination")
         elif value is None:
-            raise NkiValidationError(
-                f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile",
-                code="operand-missing",
-                numbers={"allowed": (partitions, 1)},
-            )
+            message = f"{name} is None; allowed with nl.{op}: a number or a ({partitions}, 1) tile"
+            raise invalid(message, code="operand-missing", allowed=(partitions, 1))
         else:
             scalar_or_column(name, value, partitions)
 
@@ -62,28 +59,26 @@ def operator_dtypes(i: Instruction, arch: Arch, names: tuple[str, ...], operator
     if op is None or not ALU[op].is_bitvec:
         check_unpacked(i, arch, names)
         return
-    widths = {}
+    widths: dict[str, Any] = {}
     for name in names:
         value = i[name]
         if isinstance(value, Access):
             if not value.dtype.is_integer:
-                raise NkiValidationError(
+                message = (
                     f"{name} has dtype {value.dtype}; the bitwise operator nl.{op} takes integer "
-                    "types and converts nothing",
-                    code="operator-dtype",
-                    numbers={"got": value.dtype},
+                    "types and converts nothing"
                 )
+                raise invalid(message, code="operator-dtype", got=value.dtype)
             widths[name] = value.dtype
         elif value is not None and value != int(value):
             message = f"{name}={value!r}; the bitwise nl.{op} takes whole numbers"
-            raise NkiValidationError(message, code="argument-kind", numbers={"got": value})
+            raise invalid(message, code="argument-kind", got=value)
     if len({dtype.bits for dtype in widths.values()}) > 1:
-        raise NkiValidationError(
+        message = (
             f"the bitwise nl.{op} moves bit patterns, so its tiles need one width: got "
-            + ", ".join(f"{name} {dtype}" for name, dtype in widths.items()),
-            code="dtype-width",
-            numbers={**widths},
+            + ", ".join(f"{name} {dtype}" for name, dtype in widths.items())
         )
+        raise invalid(message, code="dtype-width", **widths)
 
 
 @rule
@@ -98,11 +93,10 @@ def available(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
                 code="operator-without-instruction",
             )
         if i.engine not in ALU[name].engines:
-            raise NkiValidationError(
-                f"nl.{name} on the {i.engine} engine; allowed: "
-                + ", ".join(sorted(ALU[name].engines)),
-                code="operator-engine",
+            message = f"nl.{name} on the {i.engine} engine; allowed: " + ", ".join(
+                sorted(ALU[name].engines)
             )
+            raise invalid(message, code="operator-engine")
 
 
 def as_dtype(a: Access, dtype: DType) -> Access:

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands
 
@@ -54,12 +54,11 @@ def check_repeats(args: Mapping[str, Any]) -> None:
     for name, a in accesses:
         check_size(name, a, capacity, "the largest tensor of the instruction")
         if a.region.on_chip and a.free_size > LONGEST_ROW:
-            raise NkiValidationError(
+            message = (
                 f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up "
-                f"to {a.free_size} per partition; allowed: {LONGEST_ROW}",
-                code="pattern-size",
-                numbers={"got": a.free_size, "most": LONGEST_ROW},
+                f"to {a.free_size} per partition; allowed: {LONGEST_ROW}"
             )
+            raise invalid(message, code="pattern-size", got=a.free_size, most=LONGEST_ROW)
 
 
 def check_size(name: str, a: Access, capacity: int, of: str) -> None:
@@ -72,13 +71,12 @@ def check_size(name: str, a: Access, capacity: int, of: str) -> None:
         NkiValidationError: it has more.
     """
     if a.size > max(capacity, MOST_REPEATED):
-        raise NkiValidationError(
+        message = (
             f"{name} has shape {a.shape}, which repeats the elements of {a.storage.label} up to "
             f"{a.size}; allowed: {max(capacity, MOST_REPEATED)} (as many as {of} has bytes, or "
-            f"{MOST_REPEATED})",
-            code="pattern-size",
-            numbers={"got": a.size, "most": max(capacity, MOST_REPEATED)},
+            f"{MOST_REPEATED})"
         )
+        raise invalid(message, code="pattern-size", got=a.size, most=max(capacity, MOST_REPEATED))
 
 
 def _spread(operands: dict[str, Access], dim: int, how: str) -> str | None:
@@ -105,12 +103,12 @@ def check_partitions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None
     tiles = _tiles(i, names)
     sizes = {name: a.shape[0] for name, a in tiles.items()}
     if len(set(sizes.values())) > 1:
-        raise NkiValidationError(
+        raise invalid(
             "operands must have the same number of partitions (dimension 0): got "
             + ", ".join(f"{name} {n}" for name, n in sizes.items()),
             code="partition-mismatch",
             hint=_spread(tiles, 0, "nl.broadcast_to({name}, {shape})"),
-            numbers={**sizes},
+            **sizes,
         )
 
 
@@ -120,13 +118,10 @@ def check_free_size(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     sizes = {name: a.free_size for name, a in tiles.items()}
     if len(set(sizes.values())) > 1:
         how = "{name}.broadcast(1, {size}), or nisa.tensor_scalar(operand0={name})"
-        raise NkiValidationError(
-            "operands must have the same number of elements per partition: got "
-            + ", ".join(f"{n} {sizes[n]} (shape {a.shape})" for n, a in tiles.items()),
-            code="free-mismatch",
-            hint=_spread(tiles, 1, how),
-            numbers={**sizes},
+        message = "operands must have the same number of elements per partition: got " + ", ".join(
+            f"{n} {sizes[n]} (shape {a.shape})" for n, a in tiles.items()
         )
+        raise invalid(message, code="free-mismatch", hint=_spread(tiles, 1, how), **sizes)
 
 
 @rule
@@ -159,18 +154,15 @@ def tile_dtype(i: Instruction, arch: Arch, names: tuple[str, ...], dtype: DType)
     """Tiles have the one allowed type."""
     for name, a in _tiles(i, names).items():
         if a.dtype is not dtype:
-            raise NkiValidationError(
-                f"{name} has dtype {a.dtype}; allowed: {dtype}",
-                code="dtype-mismatch",
-                numbers={"got": a.dtype, "allowed": dtype},
-            )
+            message = f"{name} has dtype {a.dtype}; allowed: {dtype}"
+            raise invalid(message, code="dtype-mismatch", got=a.dtype, allowed=dtype)
 
 
 def refuse_packed(name: str, a: Access, why: str) -> None:
     """Arithmetic and conversions have no meaning on packed (x4) data types."""
     if a.dtype.is_mx:
         message = f"{name} has the packed dtype {a.dtype}; {why}"
-        raise NkiValidationError(message, code="dtype-packed", numbers={"got": a.dtype})
+        raise invalid(message, code="dtype-packed", got=a.dtype)
 
 
 def check_unpacked(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
@@ -192,12 +184,11 @@ def number_or_column(i: Instruction, arch: Arch, names: tuple[str, ...], of: str
 def scalar_or_column(name: str, value: Any, partitions: int) -> None:
     """A number, or a tile of one element per partition."""
     if isinstance(value, Access) and (value.free_size != 1 or value.shape[0] != partitions):
-        raise NkiValidationError(
+        message = (
             f"{name} has shape {value.shape}; allowed: a number or a tile of shape "
-            f"({partitions}, 1)",
-            code="operand-vector",
-            numbers={"got": value.shape, "allowed": (partitions, 1)},
+            f"({partitions}, 1)"
         )
+        raise invalid(message, code="operand-vector", got=value.shape, allowed=(partitions, 1))
 
 
 @rule
@@ -205,11 +196,8 @@ def dimensions(i: Instruction, arch: Arch, names: tuple[str, ...], most: int) ->
     """Tiles of so many dimensions at most."""
     for name in names:
         if len(i[name].shape) > most:
-            raise NkiValidationError(
-                f"{name} has {len(i[name].shape)} dimensions; allowed: up to {most}",
-                code="shape-rank",
-                numbers={"got": len(i[name].shape), "most": most},
-            )
+            message = f"{name} has {len(i[name].shape)} dimensions; allowed: up to {most}"
+            raise invalid(message, code="shape-rank", got=len(i[name].shape), most=most)
 
 
 @rule
@@ -219,21 +207,15 @@ def free_size(
     """Exactly so many elements per partition."""
     for name, a in _tiles(i, names).items():
         if a.free_size != count:
-            raise NkiValidationError(
-                f"{name} has {a.free_size} elements per partition; allowed: {shown or count}",
-                code="free-size",
-                numbers={"got": a.free_size, "allowed": count},
-            )
+            message = f"{name} has {a.free_size} elements per partition; allowed: {shown or count}"
+            raise invalid(message, code="free-size", got=a.free_size, allowed=count)
 
 
 def check_one_element(a: Access, what: str, *, code: str) -> None:
     """A tensor whose element a register takes or gives."""
     if a.size != 1:
-        raise NkiValidationError(
-            f"{what}, the tensor has {a.size} (shape {a.shape})",
-            code=code,
-            numbers={"got": a.size, "allowed": 1},
-        )
+        message = f"{what}, the tensor has {a.size} (shape {a.shape})"
+        raise invalid(message, code=code, got=a.size, allowed=1)
 
 
 @rule
@@ -245,31 +227,26 @@ def free_up_to(
         got, most = i[name].free_size, getattr(arch, figure)
         if not least <= got <= most:
             allowed = f"{least} to {most}" if least else f"up to {most}"
-            raise NkiValidationError(
-                f"{name} has {got} elements per partition; allowed: {allowed}",
-                code="free-limit",
-                numbers={"got": got, "least": least, "most": most},
-            )
+            message = f"{name} has {got} elements per partition; allowed: {allowed}"
+            raise invalid(message, code="free-limit", got=got, least=least, most=most)
 
 
 def check_elements(name: str, a: Access, count: int, why: str, *, code: str) -> None:
     """So many elements per partition, for a reason that the message gives."""
     if a.free_size != count:
-        raise NkiValidationError(
-            f"{name} has {a.free_size} elements per partition (shape {a.shape}); {why}",
-            code=code,
-            numbers={"got": a.free_size, "allowed": count},
-        )
+        message = f"{name} has {a.free_size} elements per partition (shape {a.shape}); {why}"
+        raise invalid(message, code=code, got=a.free_size, allowed=count)
 
 
 def check_result(dst: Access, partitions: int, elements: int, why: str) -> None:
     """So many partitions and elements in each, for a reason that the message gives."""
     if (dst.shape[0], dst.free_size) != (partitions, elements):
-        raise NkiValidationError(
+        raise invalid(
             f"dst has {dst.shape[0]} partitions and {dst.free_size} elements in each (shape "
             f"{dst.shape}); {why} {partitions} and {elements}",
             code="shape-mismatch",
-            numbers={"got": [dst.shape[0], dst.free_size], "allowed": [partitions, elements]},
+            got=[dst.shape[0], dst.free_size],
+            allowed=[partitions, elements],
         )
 
 
@@ -288,11 +265,8 @@ def check_range(name: str, value: Any, least: int, most: int) -> None:
         NkiValidationError: it isn't.
     """
     if not least <= value <= most:
-        raise NkiValidationError(
-            f"{name}={value}; allowed: {least} to {most}",
-            code="argument-range",
-            numbers={"got": value, "least": least, "most": most},
-        )
+        message = f"{name}={value}; allowed: {least} to {most}"
+        raise invalid(message, code="argument-range", got=value, least=least, most=most)
 
 
 def check_priority(i: Instruction, arch: Arch) -> None:
@@ -301,7 +275,7 @@ def check_priority(i: Instruction, arch: Arch) -> None:
         return
     if arch.generation < 4:
         message = f"priority needs NeuronCore-v4; the platform is {arch.name}"
-        raise NkiValidationError(message, code="generation", numbers={"allowed": 4})
+        raise invalid(message, code="generation", allowed=4)
     check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
 
 
@@ -311,7 +285,7 @@ def one_in_psum(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     inside = [name for name, a in _tiles(i, names).items() if a.region.value == "psum"]
     if len(inside) > 1:
         message = f"{' and '.join(inside)} are both in PSUM; at most one input may be"
-        raise NkiValidationError(message, code="psum-inputs")
+        raise invalid(message, code="psum-inputs")
 
 
 @rule
@@ -319,8 +293,8 @@ def not_in_psum(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """GpSimd has no access to PSUM."""
     for name, a in _tiles(i, names).items() if i.engine == "gpsimd" else ():
         if a.region.value == "psum":
-            raise NkiValidationError(
+            message = (
                 f"{name} is in PSUM, which the GpSimd engine can't access; use the Vector or "
-                "Scalar engine, or copy it to SBUF first",
-                code="gpsimd-psum",
+                "Scalar engine, or copy it to SBUF first"
             )
+            raise invalid(message, code="gpsimd-psum")

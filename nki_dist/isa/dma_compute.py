@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import DType, float32, float64
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import gather as g
 from nki_dist.isa.alu import DMA_REDUCE
 from nki_dist.isa.checks import refuse_packed
@@ -72,37 +72,30 @@ def _sizes(i: Instruction, arch: Arch) -> None:
     srcs, scales, most = i["srcs"], i["scales"], arch.dma_compute_sources_max
     if not isinstance(srcs, list) or not 1 <= len(srcs) <= most:
         got = len(srcs) if isinstance(srcs, list) else "no list of"
-        raise NkiValidationError(
-            f"srcs has {got} tensors; allowed: a list of 1 to {most}",
-            code="dma-compute-form",
-            numbers={"got": got, "most": most},
-        )
+        message = f"srcs has {got} tensors; allowed: a list of 1 to {most}"
+        raise invalid(message, code="dma-compute-form", got=got, most=most)
     if not all(isinstance(a, Access) for a in srcs):
         message = f"srcs is {srcs!r}; allowed: a list of tensors, not of lists"
-        raise NkiValidationError(message, code="dma-compute-form")
+        raise invalid(message, code="dma-compute-form")
     for name, a in [("dst", i["dst"]), *((f"srcs[{n}]", a) for n, a in enumerate(srcs))]:
         g.refuse_indirection(name, a)
         if a.dynamic is not None and a.dynamic.kind == "scalar":
-            raise NkiValidationError(
+            message = (
                 f"{name} has an address known only at run time; dma_compute takes only vector "
-                "offsets",
-                code="vector-offset",
+                "offsets"
             )
+            raise invalid(message, code="vector-offset")
         refuse_packed(name, a, "DMA can't add those")
     for n, a in enumerate(srcs):
         if a.size != i["dst"].size:
-            raise NkiValidationError(
+            message = (
                 f"srcs[{n}] has {a.size} elements (shape {a.shape}), dst {i['dst'].size} (shape "
-                f"{i['dst'].shape}); must be equal",
-                code="size-mismatch",
-                numbers={"got": a.size, "allowed": i["dst"].size},
+                f"{i['dst'].shape}); must be equal"
             )
+            raise invalid(message, code="size-mismatch", got=a.size, allowed=i["dst"].size)
     if scales is not None and (len(scales) != len(srcs) or any(s != 1.0 for s in scales)):
-        raise NkiValidationError(
-            f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each",
-            code="dma-compute-form",
-            numbers={"got": scales, "sources": len(srcs)},
-        )
+        message = f"scales={scales} for {len(srcs)} sources; allowed: None, or 1.0 for each"
+        raise invalid(message, code="dma-compute-form", got=scales, sources=len(srcs))
 
 
 @dma_compute.check
@@ -111,32 +104,31 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     indirect = [a for a in srcs if g.has_vector(a)]
     if not indirect and not g.has_vector(dst):
         if i["oob_mode"] is oob_mode.skip:
-            raise NkiValidationError(
+            raise invalid(
                 "oob_mode.skip, and no tensor has a vector offset; only indices can be skipped",
                 code="oob-mode",
             )
         return
     if not i["unique_indices"]:
         message = "unique_indices=False with a vector offset; must be True"
-        raise NkiValidationError(message, code="dma-compute-form")
+        raise invalid(message, code="dma-compute-form")
     if len(srcs) != 2 or len(indirect) != 1:
-        raise NkiValidationError(
+        message = (
             f"{len(srcs)} sources, {len(indirect)} of them with a vector offset; with a vector "
-            "offset there are exactly two sources, one of which has it",
-            code="dma-compute-form",
-            numbers={"got": len(srcs), "allowed": 2},
+            "offset there are exactly two sources, one of which has it"
         )
+        raise invalid(message, code="dma-compute-form", got=len(srcs), allowed=2)
     table = indirect[0]
     other = srcs[0] if srcs[1] is table else srcs[1]
     g.check_rows("srcs[0]" if table is srcs[0] else "srcs[1]", table)
     if g.has_vector(dst):
         _check_scatter(dst, table, other)
     elif not dst.region.on_chip or not dst.same_elements(other):
-        raise NkiValidationError(
+        message = (
             f"adding gathered rows: dst must be in SBUF and the other source the same elements; "
-            f"dst is {dst.storage.label}, the other source {other.storage.label}",
-            code="dma-compute-form",
+            f"dst is {dst.storage.label}, the other source {other.storage.label}"
         )
+        raise invalid(message, code="dma-compute-form")
 
 
 def _check_scatter(dst: Access, table: Access, other: Access) -> None:
@@ -144,14 +136,14 @@ def _check_scatter(dst: Access, table: Access, other: Access) -> None:
     pattern = (dst.storage, dst.offset, dst.shape, dst.strides, dst.dtype)
     same = (table.storage, table.offset, table.shape, table.strides, table.dtype)
     if pattern != same or not dst.dynamic.source.same_elements(table.dynamic.source):
-        raise NkiValidationError(
+        message = (
             f"adding to scattered rows: the source with a vector offset must be the same as dst, "
-            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}",
-            code="dma-compute-form",
+            f"offsets included; dst is {dst.storage.label}, that source {table.storage.label}"
         )
+        raise invalid(message, code="dma-compute-form")
     if not other.region.on_chip:
         message = f"adding to scattered rows: the data must be in SBUF, it is {other.storage.label}"
-        raise NkiValidationError(message, code="dma-compute-form")
+        raise invalid(message, code="dma-compute-form")
 
 
 @dma_compute.meaning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import gather as g
 from nki_dist.isa.checks import check_priority, refuse_packed
 from nki_dist.isa.effects import Effects, copies, elementwise
@@ -55,12 +55,13 @@ def dma_copy(
 @dma_copy.check
 def _sizes(i: Instruction, arch: Arch) -> None:
     if i["dst"].size != i["src"].size:
-        raise NkiValidationError(
+        raise invalid(
             f"dst has {i['dst'].size} elements (shape {i['dst'].shape}), src {i['src'].size} "
             f"(shape {i['src'].shape}); dma_copy needs as many in both",
             code="size-mismatch",
             hint=_part(i["dst"].shape, i["src"].shape),
-            numbers={"dst": i["dst"].size, "src": i["src"].size},
+            dst=i["dst"].size,
+            src=i["src"].size,
         )
     if i["dst"].dtype is not i["src"].dtype:
         for name in ("dst", "src"):
@@ -84,19 +85,20 @@ def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
         message = f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}"
-        raise NkiValidationError(message, code="generation", numbers={"allowed": 3})
+        raise invalid(message, code="generation", allowed=3)
     dst, src = i["dst"].dtype, i["src"].dtype
     if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
-        raise NkiValidationError(
+        raise invalid(
             f"dst has dtype {dst}, src {src}; with dge_mode.hwdge they must be equal, because the "
             "hardware moves bytes",
             code="dtype-mismatch",
             hint="view one as the other with .view(), or let dge_mode.swdge convert",
-            numbers={"dst": dst, "src": src},
+            dst=dst,
+            src=src,
         )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
         message = f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
-        raise NkiValidationError(message, code="argument-combination")
+        raise invalid(message, code="argument-combination")
 
 
 @dma_copy.check
@@ -106,7 +108,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         return
     if g.has_vector(dst) and g.has_vector(src):
         message = "dst and src both carry a vector offset; only one of them can"
-        raise NkiValidationError(message, code="vector-offset")
+        raise invalid(message, code="vector-offset")
     for name, a in (("dst", dst), ("src", src)):
         g.refuse_indirection(name, a)
         g.check_rows(name, a)

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.dtypes import uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_priority, same_dtype
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import pieces
-from nki_dist.isa.effects import Effects, MaskOf, Results, moves, passes_on
+from nki_dist.isa.effects import Effects, Mask, moves, of_one
 from nki_dist.isa.enums import dge_mode, oob_mode
 from nki_dist.isa.gather import Chosen, chosen_rows, has_vector, refuse_indirection
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
@@ -37,11 +37,10 @@ def _axes(name: str, value: Any) -> list[int] | None:
     return list(axes)
 
 
-@passes_on
-def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _transposed(i: Instruction, m: np.ndarray) -> Mask:
     """Elements move as the axes say."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": m.transpose(_AXES[m.ndim])}
+    return m.transpose(_AXES[m.ndim])
 
 
 @instruction(
@@ -84,33 +83,26 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     refuse_indirection("src", src)
     axes = _AXES.get(len(src.shape))
     if axes is None:
-        raise NkiValidationError(
-            f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions",
-            code="shape-rank",
-            numbers={"got": len(src.shape), "least": 2, "most": 4},
-        )
+        message = f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions"
+        raise invalid(message, code="shape-rank", got=len(src.shape), least=2, most=4)
     if i["axes"] is not None and tuple(i["axes"]) != axes:
-        raise NkiValidationError(
-            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}",
-            code="axis",
-            hint="",
-            numbers={"got": tuple(i["axes"]), "allowed": axes},
+        message = (
+            f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}"
         )
+        raise invalid(message, code="axis", hint="", got=tuple(i["axes"]), allowed=axes)
     wanted = tuple(src.shape[d] for d in axes)
     if dst.shape != wanted:
-        raise NkiValidationError(
-            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}",
-            code="shape-mismatch",
-            numbers={"got": dst.shape, "allowed": wanted},
+        message = (
+            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}"
         )
+        raise invalid(message, code="shape-mismatch", got=dst.shape, allowed=wanted)
     same_dtype("dst src", "a DMA transpose doesn't convert, they must be the same")(i, arch)
     if src.dtype.itemsize not in (2, 4):
-        raise NkiValidationError(
+        message = (
             f"src has dtype {src.dtype} of {src.dtype.itemsize} byte; a DMA transpose takes types "
-            "of 2 or 4 bytes",
-            code="dtype-width",
-            numbers={"got": src.dtype.itemsize, "allowed": [2, 4]},
+            "of 2 or 4 bytes"
         )
+        raise invalid(message, code="dtype-width", got=src.dtype.itemsize, allowed=[2, 4])
 
 
 @dma_transpose.check
@@ -121,19 +113,17 @@ def _modes(i: Instruction, arch: Arch) -> None:
     allowed = (dge_mode.unknown, dge_mode.none, dge_mode.swdge if gathered else dge_mode.hwdge)
     if mode not in allowed:
         kind = "a gathered" if gathered else "a direct"
-        raise NkiValidationError(
-            f"dge_mode={mode.name} of {kind} transpose; allowed: "
-            + ", ".join(m.name for m in allowed),
-            code="dma-transpose-mode",
-            numbers={"got": mode.name},
+        message = f"dge_mode={mode.name} of {kind} transpose; allowed: " + ", ".join(
+            m.name for m in allowed
         )
+        raise invalid(message, code="dma-transpose-mode", got=mode.name)
     if mode is dge_mode.hwdge:
         _check_hwdge(i["src"], arch)
     if gathered:
         _check_gather(i["src"], arch)
     elif i["oob_mode"] is oob_mode.skip and i["src"].dynamic is None:
         message = "oob_mode.skip is for a src with a run-time index; this has none"
-        raise NkiValidationError(message, code="oob-mode")
+        raise invalid(message, code="oob-mode")
 
 
 def _check_hwdge(src: Access, arch: Arch) -> None:
@@ -142,35 +132,25 @@ def _check_hwdge(src: Access, arch: Arch) -> None:
     rows = src.shape[0]
     if len(src.shape) == 2:
         if rows != 16:
-            raise NkiValidationError(
-                f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions",
-                code="dma-transpose-shape",
-                numbers={"got": rows, "allowed": 16},
-            )
+            message = f"src has {rows} rows; dge_mode.hwdge takes 16 in two dimensions"
+            raise invalid(message, code="dma-transpose-shape", got=rows, allowed=16)
     elif rows not in _HWDGE_ROWS or rows * src.shape[-2] % 16:
-        raise NkiValidationError(
+        message = (
             f"src has shape {src.shape}; dge_mode.hwdge takes a first dimension of "
             f"{', '.join(map(str, _HWDGE_ROWS))} whose product with the last but one is a multiple "
-            "of 16",
-            code="dma-transpose-shape",
-            numbers={"got": src.shape},
+            "of 16"
         )
+        raise invalid(message, code="dma-transpose-shape", got=src.shape)
 
 
 def _two_bytes(src: Access, what: str, arch: Arch) -> None:
     limit = arch.dma_transpose_last_dim_max
     if src.shape[-1] > limit:
-        raise NkiValidationError(
-            f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}",
-            code="dma-transpose-shape",
-            numbers={"got": src.shape, "most": limit},
-        )
+        message = f"src has shape {src.shape}; {what} takes a last dimension of at most {limit}"
+        raise invalid(message, code="dma-transpose-shape", got=src.shape, most=limit)
     if src.dtype.itemsize != 2:
-        raise NkiValidationError(
-            f"src has dtype {src.dtype}; {what} takes types of 2 bytes",
-            code="dtype-width",
-            numbers={"got": src.dtype.itemsize, "allowed": 2},
-        )
+        message = f"src has dtype {src.dtype}; {what} takes types of 2 bytes"
+        raise invalid(message, code="dtype-width", got=src.dtype.itemsize, allowed=2)
 
 
 def _check_gather(src: Access, arch: Arch) -> None:
@@ -180,37 +160,26 @@ def _check_gather(src: Access, arch: Arch) -> None:
     index = src.dynamic.source
     rows, (parts, columns) = src.shape[0], (index.shape[0], index.free_size)
     if len(src.shape) == 4 and 1 not in src.shape[1:3]:
-        raise NkiValidationError(
-            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1",
-            code="dma-transpose-shape",
-            numbers={"got": src.shape},
+        message = (
+            f"src has shape {src.shape}; a gathered transpose needs one middle dimension of size 1"
         )
+        raise invalid(message, code="dma-transpose-shape", got=src.shape)
     if rows % 16:
-        raise NkiValidationError(
-            f"src has {rows} rows; a gathered transpose takes multiples of 16",
-            code="dma-transpose-shape",
-            numbers={"got": rows, "multiple": 16},
-        )
+        message = f"src has {rows} rows; a gathered transpose takes multiples of 16"
+        raise invalid(message, code="dma-transpose-shape", got=rows, multiple=16)
     if index.dtype is not uint32:
-        raise NkiValidationError(
-            f"the indices have dtype {index.dtype}; allowed: uint32",
-            code="dtype-operand",
-            numbers={"got": index.dtype, "allowed": "uint32"},
-        )
+        message = f"the indices have dtype {index.dtype}; allowed: uint32"
+        raise invalid(message, code="dtype-operand", got=index.dtype, allowed="uint32")
     most = arch.partitions
     if not 16 <= parts <= most or parts % 16 or (columns > 1 and parts != most):
-        raise NkiValidationError(
+        message = (
             f"the indices have shape {index.shape}; allowed: 16 to {most} partitions in multiples "
-            f"of 16, and {most} if there is more than one column",
-            code="dma-transpose-shape",
-            numbers={"got": index.shape},
+            f"of 16, and {most} if there is more than one column"
         )
+        raise invalid(message, code="dma-transpose-shape", got=index.shape)
     if parts * columns < rows:
-        raise NkiValidationError(
-            f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}",
-            code="shape-mismatch",
-            numbers={"got": rows, "allowed": parts * columns},
-        )
+        message = f"src has {rows} rows, the indices (shape {index.shape}) are {parts * columns}"
+        raise invalid(message, code="shape-mismatch", got=rows, allowed=parts * columns)
 
 
 @dma_transpose.rows

@@ -48,6 +48,16 @@ def passes_on(
     return lambda sources: Unwritten(rule, tuple(sources.split()))
 
 
+def of_one(rule: Callable[[Instruction, np.ndarray], Mask]) -> Callable[[str], Unwritten]:
+    """The same of `rule(i, marks)`, where dst alone depends on one parameter alone."""
+
+    def results(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+        m = mask_of(i.args[sources[0]])
+        return {} if m is None else {"dst": rule(i, m)}
+
+    return passes_on(results)
+
+
 class State(Enum):
     """State outside tensors and registers that makes two instructions depend on each other."""
 

@@ -17,10 +17,12 @@ from nki_dist.isa.checks import (
 from nki_dist.isa.effects import (
     OPTIMISTIC,
     Effects,
+    Mask,
     MaskOf,
     Results,
     flattened,
     moves,
+    of_one,
     passes_on,
     tile_of,
     union,
@@ -37,11 +39,10 @@ from nki_dist.program import Access, Instruction
 EIGHT = 8
 
 
-@passes_on
-def _largest(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _largest(i: Instruction, m: np.ndarray) -> Mask:
     """Every result depends on the whole row."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": union(flattened(m), 1)[:, None].repeat(EIGHT, axis=1)}
+    return union(flattened(m), 1)[:, None].repeat(EIGHT, axis=1)
 
 
 @instruction(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_dist.codes.picture import outside
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import OutOfBoundsError, invalid
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.program import Access
@@ -22,7 +22,7 @@ def has_vector(a: Access) -> bool:
 def refuse_indirection(name: str, a: Access) -> None:
     """DMA follows vector offsets into HBM, not the `.indirect()` views of on-chip tensors."""
     if a.dynamic is not None and a.dynamic.kind == "tensor":
-        raise NkiValidationError(
+        raise invalid(
             f"{name} is an .indirect() view; DMA instructions take .ap(vector_offset=...) in HBM",
             code="indirect-view",
         )
@@ -35,18 +35,14 @@ def check_rows(name: str, a: Access) -> None:
     assert a.dynamic is not None
     index = a.dynamic.source
     if index.free_size != 1:
-        raise NkiValidationError(
+        message = (
             f"the vector offset of {name} has shape {index.shape}; allowed: ({a.shape[0]}, 1), one "
-            "offset per row (only dma_transpose takes several columns)",
-            code="vector-offset",
-            numbers={"got": index.shape, "allowed": (a.shape[0], 1)},
+            "offset per row (only dma_transpose takes several columns)"
         )
+        raise invalid(message, code="vector-offset", got=index.shape, allowed=(a.shape[0], 1))
     if index.shape[0] != a.shape[0]:
-        raise NkiValidationError(
-            f"{name} has {a.shape[0]} rows, its vector offset {index.shape[0]}",
-            code="vector-offset",
-            numbers={"got": index.shape[0], "allowed": a.shape[0]},
-        )
+        message = f"{name} has {a.shape[0]} rows, its vector offset {index.shape[0]}"
+        raise invalid(message, code="vector-offset", got=index.shape[0], allowed=a.shape[0])
 
 
 class Runs:

@@ -9,7 +9,7 @@ import numpy as np
 from nki_dist.codes.picture import outside
 from nki_dist.dtypes import uint16, uint32
 from nki_dist.dtypes.poison import poison_bits
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import OutOfBoundsError, invalid
 from nki_dist.isa.checks import check_elements, same_dtype, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.operands import SBUF, Number, read, write
@@ -126,37 +126,28 @@ def _check(i: Instruction, arch: Arch) -> None:
     core = arch.gpsimd_core_partitions
     partitions = {dst.shape[0], src.shape[0], index.shape[0]}
     if len(partitions) > 1 or src.shape[0] % core:
-        raise NkiValidationError(
+        raise invalid(
             f"dst has {dst.shape[0]} partitions, src_buffer {src.shape[0]}, index "
             f"{index.shape[0]}; must be the same multiple of {core}",
             code="partition-multiple",
-            numbers={
-                "dst": dst.shape[0],
-                "src_buffer": src.shape[0],
-                "index": index.shape[0],
-                "multiple": core,
-            },
+            dst=dst.shape[0],
+            src_buffer=src.shape[0],
+            index=index.shape[0],
+            multiple=core,
         )
     same_dtype("dst src_buffer", "a gather doesn't convert")(i, arch)
     width, count, most = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:
-        raise NkiValidationError(
-            f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}",
-            code="argument-range",
-            numbers={"got": width, "allowed": _WIDTHS},
-        )
+        message = f"num_elem_per_idx={width}; allowed: {', '.join(map(str, _WIDTHS))}"
+        raise invalid(message, code="argument-range", got=width, allowed=_WIDTHS)
     if not 1 <= count <= most:
-        raise NkiValidationError(
-            f"num_valid_indices={count}; allowed: 1 to {most}, the indices of {core} partitions",
-            code="argument-range",
-            numbers={"got": count, "least": 1, "most": most},
+        message = (
+            f"num_valid_indices={count}; allowed: 1 to {most}, the indices of {core} partitions"
         )
+        raise invalid(message, code="argument-range", got=count, least=1, most=most)
     if count > arch.local_gather_indices_max:
-        raise NkiValidationError(
-            f"{count} indices per GpSimd core; at most {arch.local_gather_indices_max}",
-            code="free-limit",
-            numbers={"got": count, "most": arch.local_gather_indices_max},
-        )
+        message = f"{count} indices per GpSimd core; at most {arch.local_gather_indices_max}"
+        raise invalid(message, code="free-limit", got=count, most=arch.local_gather_indices_max)
     why = f"{count} indices of {width} elements make {count * width}"
     check_elements("dst", dst, count * width, why, code="free-mismatch")
 

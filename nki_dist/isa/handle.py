@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_dist.errors import NkiValidationError, NoSuchAttribute
+from nki_dist.errors import NoSuchAttribute, invalid
 from nki_dist.isa.enums import dependency
 from nki_dist.isa.tracing import released
 from nki_dist.program import Instruction
@@ -53,16 +53,15 @@ class NkiInstruction:
         released("depends_on without kind" if kind is None else "depends_on(kind=)")
         if kind is not None and not isinstance(kind, dependency):
             message = f"depends_on(kind={kind!r}); allowed: nisa.dependency.runtime, .schedule"
-            raise NkiValidationError(message, code="depends-on")
+            raise invalid(message, code="depends-on")
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
-                message = f"depends_on takes instructions, got {producer!r}"
-                raise NkiValidationError(message, code="depends-on")
+                raise invalid(f"depends_on takes instructions, got {producer!r}", code="depends-on")
             if producer.instruction.ordinal >= self.instruction.ordinal:
                 message = "depends_on: the producer comes later in program order"
-                raise NkiValidationError(message, code="depends-on")
+                raise invalid(message, code="depends-on")
             if producer.depth > self.depth:
-                raise NkiValidationError(
+                raise invalid(
                     "depends_on: the producer is inside a dynamic loop that the consumer is not in",
                     code="depends-on",
                 )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.program import Access, Instruction
 
 
@@ -36,21 +36,19 @@ def narrowed(name: str, a: Access, group: int) -> Access:
     assert a.dynamic is not None
     index, count = a.dynamic.source, a.shape[1]
     if len(index.shape) != 2 or index.region.value != "sbuf" or index.dtype.is_float:
-        raise NkiValidationError(
+        message = (
             f"the index of {name} has shape {index.shape} and dtype {index.dtype} in "
-            f"{index.region.value}; allowed: an SBUF tile (P, K) of integers",
-            code="indirect-index",
-            numbers={"got": index.shape},
+            f"{index.region.value}; allowed: an SBUF tile (P, K) of integers"
         )
+        raise invalid(message, code="indirect-index", got=index.shape)
     rows, columns = min(group, count), -(-count // group)
     if index.shape[0] < rows or index.shape[1] < columns:
-        raise NkiValidationError(
+        message = (
             f"{name} uses {count} offsets, its index has shape {index.shape}; offset n is in row "
             f"n % {group}, column n // {group} of it, so at least ({rows}, {columns}) is needed. "
-            "Give num_elem to use fewer offsets",
-            code="indirect-index",
-            numbers={"got": index.shape, "least": (rows, columns)},
+            "Give num_elem to use fewer offsets"
         )
+        raise invalid(message, code="indirect-index", got=index.shape, least=(rows, columns))
     used = Access(index.storage, index.offset, (rows, columns), index.strides, index.dtype)
     return Access(a.storage, a.offset, a.shape, a.strides, a.dtype, a.dynamic.of(used))
 
@@ -66,22 +64,21 @@ def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:
     if not used:
         return
     if arch.generation < 4:
-        raise NkiValidationError(
+        message = (
             f"{used[0]} is an .indirect() view, which needs NeuronCore-v4; the platform is "
-            f"{arch.name}",
-            code="generation",
-            numbers={"allowed": 4},
+            f"{arch.name}"
         )
+        raise invalid(message, code="generation", allowed=4)
     if i.engine == "scalar" and "dst" in used and i["dst"].region.value == "psum":
         message = "dst is an .indirect() view in PSUM; the Scalar engine scatters to SBUF only"
-        raise NkiValidationError(message, code="indirect-view")
+        raise invalid(message, code="indirect-view")
     position = i.args.get("tile_position")
     if position is not None and tuple(position) != (0, 0):
-        raise NkiValidationError(
+        message = (
             f"tile_position={tuple(position)} with an .indirect() {used[0]}; allowed: (0, 0) or "
-            "not given",
-            code="tile-position",
+            "not given"
         )
+        raise invalid(message, code="tile-position")
     _check_places(i, used, operands[1], arch)
 
 
@@ -91,11 +88,12 @@ def _check_places(i: Instruction, used: Sequence[str], source: str, arch: Arch) 
         index = _index(i[name])
         start = _start(index)
         if start is not None and start % arch.partition_quadrant:
-            raise NkiValidationError(
+            message = (
                 f"the index of {name} starts at partition {start}; must be a multiple of "
-                f"{arch.partition_quadrant}",
-                code="partition-start",
-                numbers={"got": start, "multiple": arch.partition_quadrant},
+                f"{arch.partition_quadrant}"
+            )
+            raise invalid(
+                message, code="partition-start", got=start, multiple=arch.partition_quadrant
             )
         if name != "dst":
             _same_start(f"{name} and its index", i[name], index)
@@ -123,8 +121,7 @@ def _start(a: Access) -> int | None:
 def _same_start(what: str, a: Access, b: Access) -> None:
     first, second = _start(a), _start(b)
     if first is not None and second is not None and first != second:
-        raise NkiValidationError(
-            f"{what} start at partitions {first} and {second}; they must start at the same one",
-            code="partition-start",
-            numbers={"first": first, "second": second},
+        message = (
+            f"{what} start at partitions {first} and {second}; they must start at the same one"
         )
+        raise invalid(message, code="partition-start", first=first, second=second)

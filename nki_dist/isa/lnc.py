@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import same_dtype, same_tile
 from nki_dist.isa.effects import CLEAN, EXCHANGED, OPTIMISTIC, Effects, Exchange, Meets
 from nki_dist.isa.enums import dma_engine, engine
@@ -22,11 +22,8 @@ from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
 def _cores(name, value):
     cores = list(value) if isinstance(value, Iterable) else [value]
     if not cores or any(not isinstance(c, int) or not 0 <= c <= 1 for c in cores):
-        raise NkiValidationError(
-            f"{name}={value!r}; allowed: cores 0 and 1 of the LNC",
-            code="core-number",
-            numbers={"got": value, "allowed": [0, 1]},
-        )
+        message = f"{name}={value!r}; allowed: cores 0 and 1 of the LNC"
+        raise invalid(message, code="core-number", got=value, allowed=[0, 1])
     return cores
 
 
@@ -97,16 +94,16 @@ def _barrier_check(i: Instruction, arch: Arch) -> None:
             hint="name the shared tensor; which one makes no difference to the cores that wait",
         )
     elif region is not MemoryRegion.shared_hbm:
-        raise NkiValidationError(
+        raise invalid(
             f"data is in {region.value}: {i['data'].storage.label}; a barrier hands over a tensor "
             "in shared_hbm, which both cores see",
             code="memory-kind",
             hint="allocate it with buffer=nl.shared_hbm",
-            numbers={"got": region.value, "allowed": "shared_hbm"},
+            got=region.value,
+            allowed="shared_hbm",
         )
     if len(set(i["cores"])) != len(i["cores"]):
-        message = f"cores={i['cores']} names a core twice"
-        raise NkiValidationError(message, code="core-number", numbers={"got": i["cores"]})
+        raise invalid(f"cores={i['cores']} names a core twice", code="core-number", got=i["cores"])
 
 
 @core_barrier.exchange
@@ -195,21 +192,17 @@ def sendrecv(
 def _sendrecv_check(i: Instruction, arch: Arch) -> None:
     for name in ("send_to_rank", "recv_from_rank"):
         if i[name] not in (0, 1):
-            raise NkiValidationError(
-                f"{name}={i[name]}; allowed: 0 or 1, the cores of the LNC",
-                code="core-number",
-                numbers={"got": i[name], "allowed": [0, 1]},
-            )
+            message = f"{name}={i[name]}; allowed: 0 or 1, the cores of the LNC"
+            raise invalid(message, code="core-number", got=i[name], allowed=[0, 1])
     if i["dma_engine"] is dma_engine.gpsimd_dma:
         size = i["src"].dtype.itemsize
         used, most = i["src"].free_size * size, arch.gpsimd_dma_max_elements * size
         if used > most:
-            raise NkiValidationError(
+            message = (
                 f"gpsimd_dma with {used} bytes per partition; at most {most} for "
-                f"{size}-byte elements",
-                code="sendrecv-size",
-                numbers={"got": used, "most": most},
+                f"{size}-byte elements"
             )
+            raise invalid(message, code="sendrecv-size", got=used, most=most)
 
 
 @sendrecv.exchange
@@ -221,12 +214,11 @@ def _sendrecv_exchange(i: Instruction, kit: Kit):
     slot, wires = kit.slot, kit.wires
     for name in ("send_to_rank", "recv_from_rank"):
         if i[name] >= slot.cores:
-            raise NkiValidationError(
+            message = (
                 f"{name}={i[name]}; the launch has core 0 only. sendrecv is for the two cores of "
-                "an LNC: launch kernel[2], or make the world with lnc=2",
-                code="lnc-needed",
-                numbers={"got": 1, "allowed": 2},
+                "an LNC: launch kernel[2], or make the world with lnc=2"
             )
+            raise invalid(message, code="lnc-needed", got=1, allowed=2)
     to, source = slot.peer(i["send_to_rank"]), slot.peer(i["recv_from_rank"])
 
     def run():

@@ -8,7 +8,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float8_e8m0fnu, float32
 from nki_dist.dtypes.casts import converter
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import not_in_psum
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.enums import engine
@@ -53,11 +53,8 @@ def _check(i: Instruction, arch: Arch) -> None:
         low = dtype.min if dtype.kind == "int" else -1
         high = dtype.max if dtype.is_integer else (1 << dtype.bits) - 1
         if not whole or not low <= value <= high:
-            raise NkiValidationError(
-                f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}",
-                code="argument-range",
-                numbers={"got": value, "least": low, "most": high},
-            )
+            message = f"value={value!r} for dtype {dtype}; allowed: whole numbers {low} to {high}"
+            raise invalid(message, code="argument-range", got=value, least=low, most=high)
 
 
 def _check_kind(dtype: DType, value: float) -> None:
@@ -69,11 +66,12 @@ def _check_kind(dtype: DType, value: float) -> None:
             code="fill-float",
         )
     if dtype.is_mx and value != 0:
-        raise NkiValidationError(
+        raise invalid(
             f"value={value!r} for the packed dtype {dtype}; allowed: 0",
             code="dtype-packed",
             hint="fill a view of the tile as an integer type for other bit patterns",
-            numbers={"got": value, "allowed": 0},
+            got=value,
+            allowed=0,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist import dtypes as d
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import _matmul as m
 from nki_dist.isa._transpose import select_columns
 from nki_dist.isa.effects import Bits, Effects
@@ -91,11 +91,12 @@ def _shapes(i: Instruction, arch: Arch) -> None:
         _check_double_row(i, arch)
     columns = _free(stationary, double)
     if columns > arch.stationary_free_max:
-        raise NkiValidationError(
+        message = (
             f"stationary has {columns} elements in its free dimensions (shape "
-            f"{stationary.shape}); at most {arch.stationary_free_max}",
-            code="matmul-stationary-size",
-            numbers={"got": columns, "most": arch.stationary_free_max},
+            f"{stationary.shape}); at most {arch.stationary_free_max}"
+        )
+        raise invalid(
+            message, code="matmul-stationary-size", got=columns, most=arch.stationary_free_max
         )
     m.check_sizes(i, columns, _free(moving, double), arch)
     m.check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
@@ -106,17 +107,14 @@ def _check_double_row(i: Instruction, arch: Arch) -> None:
     for name in ("stationary", "moving"):
         a = i[name]
         if a.dtype not in FP8:
-            raise NkiValidationError(
-                f"{name} has dtype {a.dtype}; perf_mode double_row takes " + listed(FP8),
-                code="matmul-dtypes",
-                numbers={"got": a.dtype, "allowed": FP8},
-            )
+            message = f"{name} has dtype {a.dtype}; perf_mode double_row takes " + listed(FP8)
+            raise invalid(message, code="matmul-dtypes", got=a.dtype, allowed=FP8)
         if len(a.shape) < 3 or a.shape[1] != 2:
             message = f"{name} has shape {a.shape}; perf_mode double_row takes (partitions, 2, ...)"
-            raise NkiValidationError(message, code="matmul-mode", numbers={"got": a.shape})
+            raise invalid(message, code="matmul-mode", got=a.shape)
     if i["is_transpose"]:
         message = "is_transpose can't be combined with perf_mode double_row"
-        raise NkiValidationError(message, code="matmul-mode")
+        raise invalid(message, code="matmul-mode")
 
 
 @nc_matmul.check
@@ -124,15 +122,13 @@ def _indirect(i: Instruction, arch: Arch) -> None:
     chosen = [name for name in ("stationary", "moving") if is_indirect(i[name])]
     for name in chosen:
         if i[name].dtype in WIDE:
-            raise NkiValidationError(
-                f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: "
-                + listed(INPUTS - WIDE),
-                code="dtype-operand",
-                numbers={"got": i[name].dtype},
+            message = f"{name} is an .indirect() view of dtype {i[name].dtype}; allowed: " + listed(
+                INPUTS - WIDE
             )
+            raise invalid(message, code="dtype-operand", got=i[name].dtype)
     if "moving" in chosen and i["is_transpose"]:
         message = "moving is an .indirect() view; not allowed with is_transpose"
-        raise NkiValidationError(message, code="matmul-mode")
+        raise invalid(message, code="matmul-mode")
 
 
 @nc_matmul.check
@@ -143,9 +139,9 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
         require_generation(arch, 4, "float8_e4m3fn in nc_matmul")
         if d.float8_e4m3 in pair:
             message = f"{shown}; the two e4m3 formats can't be mixed in one matmul"
-            raise NkiValidationError(message, code="matmul-dtypes")
+            raise invalid(message, code="matmul-dtypes")
     if (pair[0] in WIDE) != (pair[1] in WIDE):
-        raise NkiValidationError(
+        raise invalid(
             f"{shown}; if one is float32 or tfloat32 the other must be float32 or tfloat32 too",
             code="matmul-dtypes",
         )
@@ -154,25 +150,21 @@ def _dtypes(i: Instruction, arch: Arch) -> None:
         return
     allowed = {d.float32, d.bfloat16} if arch.generation >= 4 else {d.float32}
     if i["dst"].dtype not in allowed:
-        raise NkiValidationError(
-            f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: " + listed(allowed),
-            code="matmul-dtypes",
-            numbers={"got": i["dst"].dtype, "allowed": allowed},
-        )
+        message = f"dst has dtype {i['dst'].dtype}; allowed on {arch.name}: " + listed(allowed)
+        raise invalid(message, code="matmul-dtypes", got=i["dst"].dtype, allowed=allowed)
 
 
 def _check_transpose(i: Instruction, arch: Arch) -> None:
     source, dst = i["stationary"].dtype, i["dst"].dtype
     allowed = {source, d.float32} if source.bits > 8 else {source, d.bfloat16, d.float16}
     if dst not in allowed:
-        raise NkiValidationError(
+        message = (
             f"dst has dtype {dst}, stationary {source}; a transpose moves data, dst can be "
-            + listed(allowed),
-            code="matmul-dtypes",
-            numbers={"got": dst, "allowed": allowed},
+            + listed(allowed)
         )
+        raise invalid(message, code="matmul-dtypes", got=dst, allowed=allowed)
     if i["accumulate"] is True:
-        raise NkiValidationError(
+        raise invalid(
             "accumulate=True with is_transpose=True; a transpose moves data and can't add to it",
             code="matmul-mode",
         )

@@ -6,7 +6,7 @@ import numpy as np
 
 from nki_dist import dtypes as d
 from nki_dist.dtypes.mx import e8m0_to_float32, unpack_x4
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import _matmul as m
 from nki_dist.isa.effects import Effects
 from nki_dist.isa.indirection import is_indirect
@@ -63,11 +63,13 @@ def _check(i: Instruction, arch: Arch) -> None:
     check_partitions("stationary", stationary, arch)
     columns = stationary.free_size
     if columns % 2 or columns > arch.stationary_free_max:
-        raise NkiValidationError(
+        raise invalid(
             f"stationary has {columns} elements in its free dimensions (shape "
             f"{stationary.shape}); must be even, at most {arch.stationary_free_max}",
             code="matmul-stationary-size",
-            numbers={"got": columns, "multiple": 2, "most": arch.stationary_free_max},
+            got=columns,
+            multiple=2,
+            most=arch.stationary_free_max,
         )
     m.check_sizes(i, columns, moving.free_size, arch)
     for name in ("stationary", "moving"):
@@ -83,11 +85,11 @@ def _indirect(i: Instruction, arch: Arch) -> None:
             continue
         both = is_indirect(data) and is_indirect(scale)
         if not both or not data.dynamic.source.same_elements(scale.dynamic.source):
-            raise NkiValidationError(
+            message = (
                 f"{name} and {name}_scale: either both are .indirect() views with the same index, "
-                "or neither is",
-                code="indirect-view",
+                "or neither is"
             )
+            raise invalid(message, code="indirect-view")
 
 
 @nc_matmul_mx.meaning

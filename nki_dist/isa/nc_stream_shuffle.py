@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.arch import Arch, allowed_start_partitions
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import same_dtype, same_free_size
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
@@ -28,15 +28,12 @@ def _mask(name: str, value: Any) -> list[int]:
     except (TypeError, AttributeError):
         raise wrong_value(name, value, "a list of 32 ints", code="shuffle-mask") from None
     if len(mask) != _QUADRANT:
-        raise NkiValidationError(
-            f"{name} has {len(mask)} entries; must be {_QUADRANT}",
-            code="shuffle-mask",
-            numbers={"got": len(mask), "allowed": _QUADRANT},
-        )
+        message = f"{name} has {len(mask)} entries; must be {_QUADRANT}"
+        raise invalid(message, code="shuffle-mask", got=len(mask), allowed=_QUADRANT)
     for n, m in enumerate(mask):
         if m != _KEEP and not 0 <= m < _QUADRANT:
             message = f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep"
-            raise NkiValidationError(message, code="shuffle-mask", numbers={"got": m})
+            raise invalid(message, code="shuffle-mask", got=m)
     return mask
 
 
@@ -95,19 +92,15 @@ def _check(i: Instruction, arch: Arch) -> None:
     allowed = allowed_start_partitions(active, arch)
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) not in allowed:
-            raise NkiValidationError(
+            message = (
                 f"{name} starts at partition {start_partition(a)}; with {active} active partitions "
-                f"(most touched: {most}) allowed: {', '.join(map(str, allowed))}",
-                code="partition-start",
-                numbers={"got": start_partition(a), "allowed": allowed},
+                f"(most touched: {most}) allowed: {', '.join(map(str, allowed))}"
             )
+            raise invalid(message, code="partition-start", got=start_partition(a), allowed=allowed)
     _, sources = _moves(i)
     if sources.size and sources.max() >= src.shape[0]:
-        raise NkiValidationError(
-            f"shuffle_mask reads partition {sources.max()} of src, which has {src.shape[0]}",
-            code="shuffle-mask",
-            numbers={"got": sources.max(), "most": src.shape[0] - 1},
-        )
+        message = f"shuffle_mask reads partition {sources.max()} of src, which has {src.shape[0]}"
+        raise invalid(message, code="shuffle-mask", got=sources.max(), most=src.shape[0] - 1)
 
 
 def _moves(i: Instruction) -> tuple[np.ndarray, np.ndarray]:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float16, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa._matmul import check_bank, matrix
 from nki_dist.isa._transpose import identity_matrix, transpose
 from nki_dist.isa.checks import check_result, same_dtype
-from nki_dist.isa.effects import Bits, Effects, MaskOf, Results, flattened, passes_on
+from nki_dist.isa.effects import Bits, Effects, Mask, flattened, of_one
 from nki_dist.isa.enums import engine
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, may_reject, op
@@ -24,11 +24,10 @@ def default_engine(i: Instruction, arch: Arch) -> str:
     return "tensor" if regions == ("sbuf", "psum") else "vector"
 
 
-@passes_on
-def _transposed(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _transposed(i: Instruction, m: np.ndarray) -> Mask:
     """Elements change places with their mirror image."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": flattened(m).T}
+    return flattened(m).T
 
 
 def _same_type(i: Instruction) -> bool:
@@ -73,11 +72,12 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     tensor = i.engine == "tensor"
     limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
     if max(data.shape[0], data.free_size) > limit:
-        raise NkiValidationError(
+        message = (
             f"data has {data.shape[0]} partitions and {data.free_size} elements in each (shape "
-            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})",
-            code="transpose-size",
-            numbers={"got": [data.shape[0], data.free_size], "most": [limit, limit]},
+            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})"
+        )
+        raise invalid(
+            message, code="transpose-size", got=[data.shape[0], data.free_size], most=[limit, limit]
         )
 
 
@@ -105,12 +105,12 @@ def _memories(i: Instruction, arch: Arch) -> None:
     wanted: dict[str, Any] = {"data": "sbuf", "dst": "psum"}
     for name, region in wanted.items():
         if i[name].region.value != region:
-            raise NkiValidationError(
+            message = (
                 f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "
                 "PSUM (the Vector engine from and to either, up to "
-                f"({arch.transpose_vector_max}, {arch.transpose_vector_max}))",
-                code="transpose-memory",
+                f"({arch.transpose_vector_max}, {arch.transpose_vector_max}))"
             )
+            raise invalid(message, code="transpose-memory")
     if arch.generation < 4:
         check_bank(i["dst"], arch)
 

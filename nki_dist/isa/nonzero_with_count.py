@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import float32, int32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.affine import as_int32
 from nki_dist.isa.checks import check_elements, same_partitions
 from nki_dist.isa.effects import OPTIMISTIC, Effects
@@ -53,12 +53,11 @@ def _check(i: Instruction, arch: Arch) -> None:
     core = arch.gpsimd_core_partitions
     for name, a in (("dst", dst), ("src", src)):
         if start_partition(a) % core:
-            raise NkiValidationError(
+            message = (
                 f"{name} starts at partition {start_partition(a)}; must be a multiple of {core}, "
-                "the partitions that a GpSimd core reads and writes",
-                code="partition-start",
-                numbers={"got": start_partition(a), "multiple": core},
+                "the partitions that a GpSimd core reads and writes"
             )
+            raise invalid(message, code="partition-start", got=start_partition(a), multiple=core)
 
 
 @nonzero_with_count.meaning

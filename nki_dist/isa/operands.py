@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.errors import CompileError, NkiValidationError
+from nki_dist.errors import CompileError, NkiValidationError, invalid
 from nki_dist.isa.described import advice, described, wrong_value
 from nki_dist.isa.indirection import narrowed
 from nki_dist.isa.reach import check_dimensions, check_inside
@@ -128,19 +128,21 @@ class Tensor(Role):
     def accept(self, name: str, value: Any) -> Any:
         if isinstance(value, Access):
             if value.storage.region.value not in self.memories:
-                raise NkiValidationError(
+                raise invalid(
                     f"{name} is in {value.storage.region.value}: {value.storage.label}; "
                     f"allowed memories: {listed(self.memories)}",
                     code="memory-kind",
                     hint=_moved(self.mode, value.storage.region.value, self.memories),
-                    numbers={"got": value.storage.region.value, "allowed": self.memories},
+                    got=value.storage.region.value,
+                    allowed=self.memories,
                 )
             if self.dtypes is not None and value.dtype not in self.dtypes:
-                raise NkiValidationError(
+                raise invalid(
                     f"{name} has dtype {value.dtype}; allowed: {listed(self.dtypes)}",
                     code="dtype-operand",
                     hint=_CONVERTED if self.mode == "w" else None,
-                    numbers={"got": value.dtype, "allowed": self.dtypes},
+                    got=value.dtype,
+                    allowed=self.dtypes,
                 )
             if value.dtype.bits == 64 and not self.wide:
                 refuse_wide(name, value)
@@ -148,7 +150,7 @@ class Tensor(Role):
                 value = self._addressed(name, value)
             if 0 in value.shape:
                 message = f"{name} is empty: shape {value.shape} of {value.storage.label}"
-                raise NkiValidationError(message, code="shape-empty", numbers={"got": value.shape})
+                raise invalid(message, code="shape-empty", got=value.shape)
             check_inside(name, value)
             if len(value.shape) > 5 and not self.memories & HBM:
                 check_dimensions(name, value)
@@ -166,14 +168,13 @@ class Tensor(Role):
         kinds += ["a register"] if self.register else []
         kinds += ["None"] if self.optional else []
         if isinstance(value, np.ndarray):
-            raise NkiValidationError(
+            message = (
                 f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}"
-                f"{advice(value)}",
-                code="array-as-operand",
-                numbers={"shape": value.shape},
+                f"{advice(value)}"
             )
+            raise invalid(message, code="array-as-operand", shape=value.shape)
         message = f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}"
-        raise NkiValidationError(message, code="operand-kind", numbers={"got": value})
+        raise invalid(message, code="operand-kind", got=value)
 
     def _addressed(self, name: str, a: Access) -> Access:
         """On-chip operands move their whole pattern by one run-time value, or are indirect."""
@@ -181,23 +182,22 @@ class Tensor(Role):
         kind = a.dynamic.kind
         if kind == "vector":
             message = f"{name} has a vector offset; only DMA instructions take those"
-            raise NkiValidationError(message, code="vector-offset")
+            raise invalid(message, code="vector-offset")
         if kind == "tensor" and not self.indirect:
             message = f"{name} is an .indirect() view, which this instruction doesn't take there"
-            raise NkiValidationError(message, code="indirect-view")
+            raise invalid(message, code="indirect-view")
         return narrowed(name, a, self.indirect) if kind == "tensor" else a
 
 
 def refuse_wide(name: str, value: Access) -> NoReturn:
     """Raise the error for 64-bit integers, which most instructions don't take."""
-    raise NkiValidationError(
+    message = (
         f"{name} has dtype {value.dtype}: {value.storage.label}; 64-bit integers are moved by DMA "
         "(nisa.dma_copy, nl.load, nl.store) and read and written by nisa.scalar_load and "
         "nisa.scalar_store, no other instruction takes them. Pass 32-bit integers, or look at the "
-        "words with .view(nl.int32)",
-        code="dtype-wide",
-        numbers={"got": value.dtype},
+        "words with .view(nl.int32)"
     )
+    raise invalid(message, code="dtype-wide", got=value.dtype)
 
 
 def _number(name: str, value: Any) -> Any:
@@ -206,7 +206,7 @@ def _number(name: str, value: Any) -> Any:
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         message = f"{name} is an int of {value.bit_length()} bits; allowed: -2**63 to 2**64 - 1"
-        raise NkiValidationError(message, code="argument-range")
+        raise invalid(message, code="argument-range")
     return value
 
 
@@ -249,7 +249,7 @@ class Choice(Role):
             value = self._member(name, value)
         if value not in self.allowed:
             message = f"{name}={value.name}; allowed: {listed(v.name for v in self.allowed)}"
-            raise NkiValidationError(message, code="argument-choice", numbers={"got": value.name})
+            raise invalid(message, code="argument-choice", got=value.name)
         return value
 
     def _member(self, name: str, value: Any) -> Enum:
@@ -291,11 +291,8 @@ class Op(Role):
         if isinstance(token, str) and token in self.allowed:
             return token
         shown = f"nl.{token}" if isinstance(token, str) else repr(value)
-        raise NkiValidationError(
-            f"{name}={shown}; allowed: {listed(self.allowed)}",
-            code="argument-choice",
-            numbers={"got": value, "allowed": self.allowed},
-        )
+        message = f"{name}={shown}; allowed: {listed(self.allowed)}"
+        raise invalid(message, code="argument-choice", got=value, allowed=self.allowed)
 
 
 @dataclass(eq=False)
@@ -312,12 +309,11 @@ class Number(Role):
         if isinstance(value, kinds) or (value is None and self.optional):
             return _number(name, value)
         short = isinstance(value, (str, float))
-        raise NkiValidationError(
+        message = (
             f"{name}={repr(value) if short else described(value)}; allowed: "
-            f"{'an int' if self.integer else 'a number'}" + (" or None" if self.optional else ""),
-            code="argument-kind",
-            numbers={"got": value},
+            f"{'an int' if self.integer else 'a number'}" + (" or None" if self.optional else "")
         )
+        raise invalid(message, code="argument-kind", got=value)
 
 
 @dataclass(eq=False)
@@ -351,7 +347,7 @@ class Register(Role):
                 )
             return value.narrow(name)
         message = f"{name} is {value!r}; allowed: a register made by nisa.register_alloc"
-        raise NkiValidationError(message, code="register-kind")
+        raise invalid(message, code="register-kind")
 
 
 _WRONG_KIND: Final = partial(wrong_value, code="argument-kind")

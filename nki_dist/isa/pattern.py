@@ -6,49 +6,20 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
 from nki_dist.dtypes import DType
-from nki_dist.isa.operands import Choice, Op, Role, Tensor
 from nki_dist.program import Access, sbuf
+from nki_dist.program.access import reach
 
 _IMMUTABLE: Final = (type(None), bool, int, float, str, Enum, DType)
 
 
-class Parameters(NamedTuple):
-    """The parameters of an instruction, by how they are told apart.
-
-    Attributes:
-        tensors: with a Tensor role.
-        writes: for each of these, whether it is written.
-        named: operators and members of enums, which one object stands for.
-        valued: all others.
-        attributes: `named` and `valued` ones.
-    """
+class Spec(Protocol):
+    """What this asks of an instruction: names of parameters, see isa.spec."""
 
     tensors: tuple[str, ...]
-    writes: tuple[bool, ...]
+    written: tuple[str, ...]
     named: tuple[str, ...]
     valued: tuple[str, ...]
     attributes: tuple[str, ...]
-
-
-def parameters(roles: dict[str, Role], has_engine: bool) -> Parameters:
-    """The parameters of an instruction with these roles."""
-    operands = {name: role.mode for name, role in roles.items() if isinstance(role, Tensor)}
-    named = [name for name, role in roles.items() if isinstance(role, (Choice, Op))]
-    named += ["engine"] if has_engine else []
-    valued = [name for name in roles if name not in operands and name not in named]
-    return Parameters(
-        tuple(operands),
-        tuple("w" in mode for mode in operands.values()),
-        tuple(named),
-        tuple(valued),
-        (*named, *valued),
-    )
-
-
-class Spec(Protocol):
-    """What this asks of an instruction."""
-
-    parameters: Parameters
 
 
 class Pattern(NamedTuple):
@@ -81,12 +52,7 @@ def starts(a: Access) -> tuple[int, int]:
     storage, offset, size = a.storage, a.offset, a.dtype.itemsize
     if not (storage.region.is_hbm or storage.region is sbuf):
         return offset, offset
-    low = high = 0
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if stride >= 0:
-            high += (n - 1) * stride
-        else:
-            low += (n - 1) * stride
+    low, high = reach(a.shape[1:], a.strides[1:])
     over = (a.shape[0] - 1) * a.strides[0] if a.shape else 0
     first, last = -low - min(over, 0), storage.nbytes // size - 1 - high - max(over, 0)
     if storage.region is sbuf:

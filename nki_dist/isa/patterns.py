@@ -82,15 +82,14 @@ class Patterns:
 
     def _key(self, spec: Spec, a: dict[str, Any], beta1: bool) -> tuple[Any, list[Access]]:
         """The key of a call, None if it can't be learnt, and its tensors."""
-        of = spec.parameters
         operands: list[Access] = []
-        objects = (spec, beta1, *map(id, map(a.__getitem__, of.attributes)))
+        objects = (spec, beta1, *map(id, map(a.__getitem__, spec.attributes)))
         met = self._met.get(objects)
         number = self._number(spec, a, objects) if met is None else met[0]
         if number < 0:
             return None, operands
         parts: list[Any] = [number]
-        for name in of.tensors:
+        for name in spec.tensors:
             value = a[name]
             if isinstance(value, Access):
                 place = _place(value)
@@ -115,10 +114,9 @@ class Patterns:
         """A number for the attributes of a call; -1 if they can't be compared."""
         if len(self._met) >= MOST or len(self._attributes) >= MOST:
             return -1  # identities can't be relied upon unless their objects are kept
-        of = spec.parameters
-        parts: list[Any] = list(objects[: 2 + len(of.named)])
+        parts: list[Any] = list(objects[: 2 + len(spec.named)])
         fixed = True
-        for name in of.valued:
+        for name in spec.valued:
             value = a[name]
             kind = type(value)
             if kind is float:
@@ -132,9 +130,9 @@ class Patterns:
                 return -1
         number = self._attributes.setdefault(tuple(parts), len(self._attributes))
         if number == len(self._named):
-            self._named.append([a[name] for name in of.named])
+            self._named.append([a[name] for name in spec.named])
         if fixed:
-            self._met[objects] = number, [a[name] for name in of.attributes]
+            self._met[objects] = number, [a[name] for name in spec.attributes]
         return number
 
     def learn(
@@ -152,10 +150,9 @@ class Patterns:
             i: what was recorded.
             operands: the tensors among them, in the order of the parameters.
         """
-        of = spec.parameters
         accepted = {
             name: i.args[name]
-            for name in of.attributes
+            for name in spec.attributes
             if name in i.args and i.args[name] is not given[name]
         }
         plain = all(immutable(v) or ints_in(v) is not None for v in accepted.values())
@@ -165,11 +162,7 @@ class Patterns:
             i.engine,
             accepted,
             tuple(map(starts, operands)),
-            tuple(
-                written
-                for name, written in zip(of.tensors, of.writes, strict=True)
-                if isinstance(given[name], Access)
-            ),
+            tuple(n in spec.written for n in spec.tensors if isinstance(given[n], Access)),
             tuple(name for name, value in accepted.items() if not immutable(value)),
         )
 

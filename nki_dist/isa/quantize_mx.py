@@ -13,9 +13,9 @@ import numpy as np
 
 from nki_dist import dtypes as d
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, pack_x4
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_elements, check_result
-from nki_dist.isa.effects import Effects, MaskOf, Results, passes_on, tile_of
+from nki_dist.isa.effects import Effects, Mask, of_one, tile_of
 from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, read, write
 from nki_dist.isa.spec import Arch, Kit, Operation, instruction, op
@@ -37,11 +37,13 @@ def scale_rows(partitions: int) -> np.ndarray:
 
 def check_partitions(name: str, a: Access, arch: Arch) -> None:
     if a.shape[0] % _QUADRANT or a.shape[0] > arch.partitions:
-        raise NkiValidationError(
+        raise invalid(
             f"{name} has {a.shape[0]} partitions; must be a multiple of {_QUADRANT}, at most "
             f"{arch.partitions}",
             code="partition-multiple",
-            numbers={"got": a.shape[0], "multiple": _QUADRANT, "most": arch.partitions},
+            got=a.shape[0],
+            multiple=_QUADRANT,
+            most=arch.partitions,
         )
 
 
@@ -49,22 +51,20 @@ def check_scale(name: str, scale: Access, partitions: int, elements: int) -> Non
     """The scale tile has a place for every group, in the right quadrants."""
     need = int(scale_rows(partitions)[-1]) + 1
     if scale.shape[0] < need:
-        raise NkiValidationError(
+        message = (
             f"{name} has {scale.shape[0]} partitions; the scales of {partitions} partitions of "
-            f"data are spread over {need} (4 in each quadrant of 32)",
-            code="mx-scale-layout",
-            numbers={"got": scale.shape[0], "allowed": need},
+            f"data are spread over {need} (4 in each quadrant of 32)"
         )
+        raise invalid(message, code="mx-scale-layout", got=scale.shape[0], allowed=need)
     why = f"the data has {elements} packed elements per partition, must be equal"
     check_elements(name, scale, elements, why, code="mx-scale-layout")
     offset = start_partition(scale) % _QUADRANT
     if offset not in _OFFSETS:
-        raise NkiValidationError(
+        message = (
             f"{name} starts at partition {start_partition(scale)}, {offset} into its quadrant; "
-            "allowed: 0, 4, 8 or 12",
-            code="mx-scale-layout",
-            numbers={"got": offset, "allowed": [0, 4, 8, 12]},
+            "allowed: 0, 4, 8 or 12"
         )
+        raise invalid(message, code="mx-scale-layout", got=offset, allowed=[0, 4, 8, 12])
 
 
 SCALES: Final = (d.float8_e8m0fnu, d.uint8)
@@ -72,15 +72,12 @@ SCALES: Final = (d.float8_e8m0fnu, d.uint8)
 _EMAX: Final = {d.float8_e4m3fn_x4: 8, d.float8_e5m2_x4: 15}
 
 
-@passes_on
-def _quantized(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _quantized(i: Instruction, m: np.ndarray) -> Mask:
     """The scale of 8 partitions and 4 elements depends on all of them, and the values on it."""
-    m = mask_of(i.args[sources[0]])
-    if m is None:
-        return {}
     partitions, free = tile_of(i)
     groups = m.reshape(partitions // GROUP, GROUP, free, 4)
-    return {"dst": groups.any(axis=(1, 3)).repeat(GROUP, axis=0)}
+    return groups.any(axis=(1, 3)).repeat(GROUP, axis=0)
 
 
 @instruction(
@@ -117,11 +114,8 @@ def _check(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
     check_partitions("src", src, arch)
     if src.free_size % 4:
-        raise NkiValidationError(
-            f"src has {src.free_size} elements per partition; must be a multiple of 4",
-            code="mx-quantize-size",
-            numbers={"got": src.free_size, "multiple": 4},
-        )
+        message = f"src has {src.free_size} elements per partition; must be a multiple of 4"
+        raise invalid(message, code="mx-quantize-size", got=src.free_size, multiple=4)
     check_result(dst, src.shape[0], src.free_size // 4, f"src of shape {src.shape} makes")
     check_scale("dst_scale", i["dst_scale"], src.shape[0], dst.free_size)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nki_dist import dtypes as d
 from nki_dist.dtypes import float32, int8, int16, int32, uint8, uint16, uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import (
     not_in_psum,
     number_or_column,
@@ -98,7 +98,7 @@ def _rand2_check(i: Instruction, arch: Arch) -> None:
     numbers = not isinstance(i["min"], Access) and not isinstance(i["max"], Access)
     if numbers and not i["min"] < i["max"]:
         message = f"min={i['min']}, max={i['max']}; allowed: min below max"
-        raise NkiValidationError(message, code="argument-combination")
+        raise invalid(message, code="argument-combination")
 
 
 @rand2.meaning
@@ -163,11 +163,8 @@ def _dropout_check(i: Instruction, arch: Arch) -> None:
         return
     if not (prob.dtype is float32 or (prob.dtype.is_float and data.dtype.is_float)):
         allowed = "float types" if data.dtype.is_float else "float32"
-        raise NkiValidationError(
-            f"prob has dtype {prob.dtype} with data of {data.dtype}; allowed: {allowed}",
-            code="dtype-mismatch",
-            numbers={"got": prob.dtype, "allowed": allowed},
-        )
+        message = f"prob has dtype {prob.dtype} with data of {data.dtype}; allowed: {allowed}"
+        raise invalid(message, code="dtype-mismatch", got=prob.dtype, allowed=allowed)
 
 
 @dropout.meaning

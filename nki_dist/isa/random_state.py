@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import not_in_psum, rule
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
@@ -38,17 +38,11 @@ def set_rng_seed(src_seeds=read(), name=None):
 def _check(i: Instruction, arch: Arch) -> None:
     seed = i["src_seeds"]
     if seed.size != 1:
-        raise NkiValidationError(
-            f"src_seeds has shape {seed.shape}; allowed: (1, 1)",
-            code="operand-shape",
-            numbers={"got": seed.shape, "allowed": (1, 1)},
-        )
+        message = f"src_seeds has shape {seed.shape}; allowed: (1, 1)"
+        raise invalid(message, code="operand-shape", got=seed.shape, allowed=(1, 1))
     if seed.dtype.bits != 32 or seed.dtype.is_mx:
-        raise NkiValidationError(
-            f"src_seeds has dtype {seed.dtype}; allowed: 32-bit types",
-            code="dtype-width",
-            numbers={"got": seed.dtype, "allowed": 32},
-        )
+        message = f"src_seeds has dtype {seed.dtype}; allowed: 32-bit types"
+        raise invalid(message, code="dtype-width", got=seed.dtype, allowed=32)
 
 
 @set_rng_seed.meaning
@@ -70,11 +64,10 @@ def state_words(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     count = WORDS * GENERATORS[i.engine]
     for name in names:
         if len(i[name].shape) != 2 or i[name].free_size != count:
-            raise NkiValidationError(
-                f"{name} has shape {i[name].shape}; allowed on {i.engine}: (partitions, {count})",
-                code="operand-shape",
-                numbers={"got": i[name].shape},
+            message = (
+                f"{name} has shape {i[name].shape}; allowed on {i.engine}: (partitions, {count})"
             )
+            raise invalid(message, code="operand-shape", got=i[name].shape)
 
 
 @instruction(

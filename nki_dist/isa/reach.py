@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
 from nki_dist.codes.picture import outside
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
+from nki_dist.errors import OutOfBoundsError, invalid
 from nki_dist.isa.indirection import table
 from nki_dist.isa.tracing import todays_kernel
 from nki_dist.program import Access
+from nki_dist.program.access import reach
 
 
 def check_inside(name: str, a: Access) -> None:
@@ -25,36 +26,27 @@ def check_inside(name: str, a: Access) -> None:
     same_size = a.dtype.itemsize == whole.dtype.itemsize
     if a.offset == 0 and same_size and a.shape == whole.shape and a.strides == whole.strides:
         return
-    low = high = 0
-    for n, s in zip(a.shape[1:], a.strides[1:]):
-        if s >= 0:
-            high += (n - 1) * s
-        else:
-            low += (n - 1) * s
+    low, high = reach(a.shape[1:], a.strides[1:])
     size = a.dtype.itemsize
     if whole.region.on_chip:
         row = whole.partition_bytes
         step = a.strides[0] * size
         if a.shape[0] > 1 and step not in (0, row) and todays_kernel():
-            raise NkiValidationError(
+            message = (
                 f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} goes "
                 f"from partition to partition in steps of {step} bytes; {whole.label} has {row} "
                 "bytes per partition, and partitions can't be skipped. Use a pattern for each "
-                "run of partitions",
-                code="partition-step",
-                numbers={"got": step, "allowed": row},
+                "run of partitions"
             )
+            raise invalid(message, code="partition-step", got=step, allowed=row)
         column = a.offset * size % row
         if column + low * size < 0 or column + (high + 1) * size > row:
             raise _spilled(name, a, column + low * size, column + (high + 1) * size)
     low += a.offset
     high += a.offset
     if dynamic is None:
-        reach = (a.shape[0] - 1) * a.strides[0]
-        if reach >= 0:
-            high += reach
-        else:
-            low += reach
+        first, last = reach(a.shape[:1], a.strides[:1])
+        low, high = low + first, high + last
     if low < 0 or (high + 1) * size > a.storage.nbytes:
         raise OutOfBoundsError(
             f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
@@ -84,12 +76,11 @@ def check_dimensions(name: str, a: Access) -> None:
         elif n > 1:
             pieces[-1] = stride
     if len(pieces) > 4 and todays_kernel():
-        raise NkiValidationError(
+        message = (
             f"{name} has shape {a.shape} and strides {a.strides}, {len(pieces)} free dimensions "
-            "after merging contiguous ones; engines address at most 4",
-            code="shape-rank",
-            numbers={"got": len(pieces), "most": 4},
+            "after merging contiguous ones; engines address at most 4"
         )
+        raise invalid(message, code="shape-rank", got=len(pieces), most=4)
 
 
 def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
@@ -124,9 +115,10 @@ def check_start(name: str, a: Access, arch: Arch) -> None:
     if not engine_reaches(a, arch):
         starts = allowed_start_partitions(a.shape[0], arch)
         allowed = ", ".join(map(str, starts)) or "nowhere"
-        raise NkiValidationError(
+        message = (
             f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
-            f"engine accesses {a.shape[0]} partitions from {allowed} only",
-            code="partition-start",
-            numbers={"got": _start(a), "partitions": a.shape[0], "allowed": allowed},
+            f"engine accesses {a.shape[0]} partitions from {allowed} only"
+        )
+        raise invalid(
+            message, code="partition-start", got=_start(a), partitions=a.shape[0], allowed=allowed
         )

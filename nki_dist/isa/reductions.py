@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.ops.function import function
 
@@ -136,7 +136,7 @@ def reduce_f32(op: AluOp, a: np.ndarray) -> np.ndarray:
     reducer = _F32.get(op.name)
     if reducer is None:
         message = f"{op.name} doesn't reduce; float32 reductions: {sorted(_F32)}"
-        raise NkiValidationError(message, code="operator-no-reduction")
+        raise invalid(message, code="operator-no-reduction")
     if op.name not in SUMS:
         # On a strided row NumPy would be free to visit the elements in another order.
         a = np.ascontiguousarray(a)
@@ -153,7 +153,7 @@ def reduce_integer(op: AluOp, a: np.ndarray) -> np.ndarray:
     if ufunc is None:
         known = sorted(_INTEGER)
         message = f"{op.name} doesn't reduce integers; those that do: {known}"
-        raise NkiValidationError(message, code="operator-no-reduction")
+        raise invalid(message, code="operator-no-reduction")
     # Without the dtype NumPy widens a sum of narrow integers.
     result: np.ndarray = ufunc.reduce(a, axis=-1, dtype=a.dtype)
     return result

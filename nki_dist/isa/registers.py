@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.operands import ANYWHERE, Integer, Register, read, write
@@ -100,8 +100,7 @@ def _one_word(i: Instruction, arch: Arch) -> None:
     tensor = i["src"] if i.opcode == "register_load" else i["dst"]
     check_one_element(tensor, "a register holds one element", code="register-tensor")
     if tensor.dtype.bits != 32 or not tensor.dtype.is_integer:
-        raise NkiValidationError(
-            f"dtype {tensor.dtype}; allowed: int32, uint32",
-            code="register-tensor",
-            numbers={"got": tensor.dtype, "allowed": ["int32", "uint32"]},
+        message = f"dtype {tensor.dtype}; allowed: int32, uint32"
+        raise invalid(
+            message, code="register-tensor", got=tensor.dtype, allowed=["int32", "uint32"]
         )

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from nki_dist.dtypes import DType, int32, int64
-from nki_dist.errors import CompileError, NkiValidationError
+from nki_dist.errors import CompileError, invalid
 from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
@@ -73,8 +73,7 @@ def wrapped(value: int, bits: int) -> int:
 @scalar_arithmetic.check
 def _known_width(i: Instruction, arch: Arch) -> None:
     if i["bits"] not in (32, 64):
-        message = f"bits={i['bits']}; allowed: 32, 64"
-        raise NkiValidationError(message, code="scalar-width", numbers={"got": i["bits"]})
+        raise invalid(f"bits={i['bits']}; allowed: 32, 64", code="scalar-width", got=i["bits"])
 
 
 @scalar_arithmetic.meaning
@@ -141,12 +140,11 @@ class NkiScalar(VirtualRegister):
         """
         self._usable(what)
         if self.dtype is not int32:
-            raise NkiValidationError(
+            message = (
                 f"an NkiScalar of {self.dtype} as {what}; allowed: int32. One of 64 bits is stored "
-                "(nisa.scalar_store), computed with, and the scalar_offset of a tensor in HBM",
-                code="scalar-width",
-                numbers={"got": self.dtype, "allowed": int32},
+                "(nisa.scalar_store), computed with, and the scalar_offset of a tensor in HBM"
             )
+            raise invalid(message, code="scalar-width", got=self.dtype, allowed=int32)
         return self.register
 
     def offset(self, on_chip: bool) -> VirtualRegister:
@@ -180,27 +178,28 @@ class NkiScalar(VirtualRegister):
         if isinstance(other, NkiScalar):
             other._usable(f"an operand of {what}")
             if other.dtype is not self.dtype:
-                raise NkiValidationError(
+                message = (
                     f"{what} of NkiScalars of {self.dtype} and {other.dtype}; their dtypes must "
-                    "match: load both from tiles of one dtype",
-                    code="scalar-dtypes",
-                    numbers={"got": [self.dtype, other.dtype]},
+                    "match: load both from tiles of one dtype"
                 )
+                raise invalid(message, code="scalar-dtypes", got=[self.dtype, other.dtype])
             return other.register
         if isinstance(other, (int, np.integer)) and not isinstance(other, bool):
             if not self.dtype.min <= other <= self.dtype.max:
-                raise NkiValidationError(
+                raise invalid(
                     f"{what} of an NkiScalar of {self.dtype} and {other}, which doesn't fit; "
                     f"allowed: {self.dtype.min} to {self.dtype.max}",
                     code="scalar-operand",
-                    numbers={"got": int(other), "least": self.dtype.min, "most": self.dtype.max},
+                    got=int(other),
+                    least=self.dtype.min,
+                    most=self.dtype.max,
                 )
             return int(other)
-        raise NkiValidationError(
+        message = (
             f"{what} of an NkiScalar and {other!r} of type {type(other).__name__}; allowed: ints "
-            "and NkiScalars",
-            code="scalar-operand",
+            "and NkiScalars"
         )
+        raise invalid(message, code="scalar-operand")
 
     def _made(self, op: str, other: Any, reversed_: bool = False) -> NkiScalar:
         pair: list[Any] = [self.register, self._operand(f"{op}", other)]
@@ -310,11 +309,11 @@ def _value(name: str, value: Any) -> VirtualRegister:
         return value.register
     if type(value) is VirtualRegister and value.tracer is None:  # of a program that was saved
         return value
-    raise NkiValidationError(
+    message = (
         f"{name} is {value!r}; allowed: an NkiScalar. nisa.memset writes numbers, "
-        "nisa.register_store registers",
-        code="scalar-operand",
+        "nisa.register_store registers"
     )
+    raise invalid(message, code="scalar-operand")
 
 
 def _store(
@@ -361,9 +360,8 @@ def _one_element(i: Instruction, arch: Arch) -> None:
 @store.check
 def _same_width(i: Instruction, arch: Arch) -> None:
     if i["dst"].dtype.bits != i["bits"]:
-        raise NkiValidationError(
+        message = (
             f"dst has dtype {i['dst'].dtype}, the scalar {i['bits']} bits; they must be as wide. "
-            "Store it at its own width, and convert in memory",
-            code="scalar-dtypes",
-            numbers={"got": i["dst"].dtype, "allowed": f"int{i['bits']}"},
+            "Store it at its own width, and convert in memory"
         )
+        raise invalid(message, code="scalar-dtypes", got=i["dst"].dtype, allowed=f"int{i['bits']}")

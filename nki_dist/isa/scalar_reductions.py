@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import initial_value, one_per_partition, registers, summed
 from nki_dist.isa.alu import ALU, CUMULATIVE, TENSOR_SCALAR_REDUCE
@@ -79,7 +79,7 @@ def tensor_scalar_reduce(
 def _tensor_scalar_reduce_check(i: Instruction, arch: Arch) -> None:
     if i["reverse0"]:
         message = "reverse0=True; allowed: False (the instruction lacks it)"
-        raise NkiValidationError(message, code="engine-lacks")
+        raise invalid(message, code="engine-lacks")
 
 
 @tensor_scalar_reduce.meaning

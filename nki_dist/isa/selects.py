@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import ALL, bool_, float32, int8, int16, int32, tfloat32, uint8, uint16, uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.accumulate import (
     COMMANDS,
@@ -97,11 +97,10 @@ def _check(i: Instruction, arch: Arch) -> None:
     data = i["on_true_tile"]
     first, last = i["range_start"], i["range_start"] + data.free_size - 1
     if max(abs(first), abs(last)) > _LAST:
-        raise NkiValidationError(
-            f"columns are numbered {first} to {last}; allowed: up to {_LAST}, exact in float32",
-            code="index-exact",
-            numbers={"got": last, "most": _LAST},
+        message = (
+            f"columns are numbered {first} to {last}; allowed: up to {_LAST}, exact in float32"
         )
+        raise invalid(message, code="index-exact", got=last, most=_LAST)
 
 
 @range_select.meaning

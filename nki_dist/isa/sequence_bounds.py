@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import float32, int32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_elements
 from nki_dist.isa.effects import OPTIMISTIC, Effects
 from nki_dist.isa.operands import SBUF, read, write
@@ -41,10 +41,9 @@ def sequence_bounds(
 def _check(i: Instruction, arch: Arch) -> None:
     dst, ids = i["dst"], i["segment_ids"]
     if dst.shape[0] != 1 or ids.shape[0] != 1:
-        raise NkiValidationError(
-            f"dst has {dst.shape[0]} partitions, segment_ids {ids.shape[0]}; both must have 1",
-            code="operand-shape",
-            numbers={"dst": dst.shape[0], "segment_ids": ids.shape[0], "allowed": 1},
+        message = f"dst has {dst.shape[0]} partitions, segment_ids {ids.shape[0]}; both must have 1"
+        raise invalid(
+            message, code="operand-shape", dst=dst.shape[0], segment_ids=ids.shape[0], allowed=1
         )
     wanted = 2 * ids.free_size
     why = f"{ids.free_size} segment ids need {wanted}"

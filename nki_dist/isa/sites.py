@@ -56,10 +56,9 @@ def site_of(
     known: Pattern,
 ) -> Site | None:
     """A call, to compare others with; None if it has lists, which may be changed meanwhile."""
-    of = spec.parameters
-    tensors = [name for name in of.tensors if isinstance(a[name], Access)]
-    names = [name for name in (*of.tensors, *of.attributes) if name not in tensors]
-    if not all(map(immutable, map(a.__getitem__, of.valued))):
+    tensors = [name for name in spec.tensors if isinstance(a[name], Access)]
+    names = [name for name in (*spec.tensors, *spec.attributes) if name not in tensors]
+    if not all(map(immutable, map(a.__getitem__, spec.valued))):
         return None
     others = itemgetter(*names, *names[:1]) if names else _nothing  # a tuple also of one
     storages = [access.storage for access in operands]

@@ -29,16 +29,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from nki_dist.arch import Arch
-from nki_dist.errors import NkiError, NkiValidationError
+from nki_dist.errors import NkiError, NkiValidationError, invalid
 from nki_dist.isa import indirection
 from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
 from nki_dist.isa.effects import Effects, Meets
+from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Kit  # noqa: F401 -- this, too
-from nki_dist.isa.operands import Counts, Tensor, roles_of
-from nki_dist.isa.pattern import parameters
+from nki_dist.isa.operands import HBM, Choice, Counts, Op, Tensor, roles_of
 from nki_dist.isa.patterns import NOTHING
 from nki_dist.isa.reach import check_start
 from nki_dist.isa.tensor_engine import ArrayTile, Factors
@@ -57,6 +57,8 @@ from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import tensors
 
 __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DOCS = "nki/api/generated/"
 _COMPUTE: Final = frozenset({"tensor", "vector", "scalar", "gpsimd"})
@@ -88,6 +90,16 @@ class Cost:
     known: bool = True
     figures: tuple[str, ...] = ()
     tile: ArrayTile | None = None
+
+
+def _attaching(attribute: str) -> Callable[[Any, F], F]:
+    """A decorator of an instruction that keeps the function as this attribute."""
+
+    def attach(spec: Any, function: F) -> F:
+        setattr(spec, attribute, function)
+        return function
+
+    return attach
 
 
 @dataclass(eq=False, repr=False)
@@ -147,21 +159,7 @@ class Spec:
         self.synchronises = self.meets is not None
         self.documented = self.documented or f"{DOCS}nki.{_MODULES[self.namespace]}.{self.name}"
         self.has_engine = "engine" in self.signature.parameters and "engine" not in roles
-        self._role_items = tuple(self.roles.items())
-        self.parameters = parameters(roles, self.has_engine)
-        self.tensors = tuple(name for name, role in self._role_items if isinstance(role, Tensor))
-        self._modes = tuple((n, r.mode) for n, r in self._role_items if isinstance(r, Tensor))
-        self.written = tuple(name for name, mode in self._modes if "w" in mode)
-        self._quadrants = tuple(
-            name
-            for name, role in self._role_items
-            if isinstance(role, Tensor) and not role.any_start and _COMPUTE.issuperset(self.engines)
-        )
-        self.indirect = tuple(
-            name for name, role in self._role_items if isinstance(role, Tensor) and role.indirect
-        )
-        counts = [name for name, role in self._role_items if isinstance(role, Counts)]
-        self.counts = counts[0] if counts else ""  # the parameter, if it has one
+        self._parameters()
         self._checks: list[Check] = [*self.checks]
         # What its file attaches. `lower` gives the operations that execute an instruction, on what
         # a kit gives for its operands; `blocks` what rows of it may be moved without the others,
@@ -173,6 +171,30 @@ class Spec:
         self.factors_of: Callable[[Instruction, Arch], Factors | None] | None = None
         self._check_declaration()
 
+    def _parameters(self) -> None:
+        """Names of its parameters by what they are, asked for every instruction of a program."""
+        self._role_items = tuple(self.roles.items())
+        tensors = {n: role for n, role in self._role_items if isinstance(role, Tensor)}
+
+        def those(asked: Callable[[Tensor], Any]) -> tuple[str, ...]:
+            return tuple(name for name, role in tensors.items() if asked(role))
+
+        self.tensors = tuple(tensors)
+        self.read = those(lambda role: "r" in role.mode)
+        self.written = those(lambda role: "w" in role.mode)
+        self.in_psum = those(lambda role: "w" in role.mode and "psum" in role.memories)
+        self.in_hbm = those(lambda role: role.memories & HBM)
+        self.indirect = those(lambda role: role.indirect)
+        compute = _COMPUTE.issuperset(self.engines)
+        self._quadrants = those(lambda role: compute and not role.any_start)
+        # Which says how much goes where, "" if none does.
+        self.counts = next(iter(those(lambda role: isinstance(role, Counts))), "")
+        # Operators and members of enums, which one object stands for; what isn't a tensor, either.
+        named = tuple(n for n, role in self._role_items if isinstance(role, (Choice, Op)))
+        self.named = (*named, "engine") if self.has_engine else named
+        self.valued = tuple(n for n in self.roles if n not in tensors and n not in named)
+        self.attributes = (*self.named, *self.valued)
+
     def _check_declaration(self) -> None:
         named = self.effects.parameters() | ({self.table, self.fills} - {"", None})
         unknown = named - {*self.roles}
@@ -180,9 +202,8 @@ class Spec:
             raise TypeError(f"{self.name} declares parameters it doesn't have: {unknown}")
         for engine, fact in _OF_ENGINE:
             if (getattr(self, fact) is not None) != (engine in self.engines):
-                raise TypeError(
-                    f"{self.name}: `{fact}` is for the {engine} engine, and needed there"
-                )
+                message = f"{self.name}: `{fact}` is for the {engine} engine, and needed there"
+                raise TypeError(message)
 
     # ---- attached by the instruction's file ---------------------------------------------------
 
@@ -190,25 +211,11 @@ class Spec:
         self._checks.append(function)
         return function
 
-    def meaning(self, function: Callable[[Instruction, Any], list[Operation]]) -> Any:
-        self.lower = function
-        return function
-
-    def exchange(self, function: Callable[[Instruction, Any], Callable[[], Any]]) -> Any:
-        self.link_exchange = function
-        return function
-
-    def cost(self, function: Callable[[Instruction, Arch], Cost]) -> Any:
-        self.cost_of = function
-        return function
-
-    def rows(self, function: Callable[[Instruction], list[Block]]) -> Any:
-        self.blocks = function
-        return function
-
-    def factors(self, function: Callable[[Instruction, Arch], Factors | None]) -> Any:
-        self.factors_of = function
-        return function
+    meaning = _attaching("lower")
+    exchange = _attaching("link_exchange")
+    cost = _attaching("cost_of")
+    rows = _attaching("blocks")
+    factors = _attaching("factors_of")
 
     # ---- used by compiler, executor, timing ---------------------------------------------------
 
@@ -223,11 +230,12 @@ class Spec:
     def verify(self, i: Instruction, arch: Arch) -> None:
         """Run every constraint check on an instruction whose operands have been accepted."""
         if arch.generation < self.min_generation:
-            raise NkiValidationError(
+            message = (
                 f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
-                f"is {arch.name} (v{arch.generation})",
-                code="generation",
-                numbers={"got": arch.generation, "least": self.min_generation},
+                f"is {arch.name} (v{arch.generation})"
+            )
+            raise invalid(
+                message, code="generation", got=arch.generation, least=self.min_generation
             )
         args = i.args
         for name in self.tensors:
@@ -264,16 +272,23 @@ class Spec:
     def reads(self, i: Instruction) -> list[Access]:
         """Tensors read, the sources of run-time indices included."""
         found: list[Access] = []
-        for name, mode in self._modes:
+        for name in self.tensors:
             value = i.args[name]
             if value is None:
                 continue
             for a in (value,) if isinstance(value, Access) else tensors(value):
-                if "r" in mode:
+                if name in self.read:
                     found.append(a)
                 if a.dynamic is not None and isinstance(a.dynamic.source, Access):
                     found.append(a.dynamic.source)
         return found
+
+    def may_skip(self, i: Instruction) -> bool:
+        """Whether an index outside its tensor leaves part of the destination as it was."""
+        if i.kind is not None or i.args.get("oob_mode") is not oob_mode.skip:
+            return False  # of a kind all addresses are known
+        touched = (a for name in self.tensors for a in tensors(i.args[name]))
+        return any(a.dynamic is not None for a in touched)
 
     # ---- the public API function --------------------------------------------------------------
 
@@ -329,7 +344,7 @@ class Spec:
             return ""
         if label not in self.engines:
             message = f"engine={label}; allowed: {', '.join(self.engines)} or unknown"
-            raise NkiValidationError(message, code="engine-choice")
+            raise invalid(message, code="engine-choice")
         return label
 
     def choose_engine(self, i: Instruction, arch: Arch) -> str:
@@ -362,8 +377,5 @@ def instruction(
 
 def require_generation(arch: Arch, generation: int, what: str) -> None:
     if arch.generation < generation:
-        raise NkiValidationError(
-            f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}",
-            code="generation",
-            numbers={"got": arch.generation, "least": generation},
-        )
+        message = f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+        raise invalid(message, code="generation", got=arch.generation, least=generation)

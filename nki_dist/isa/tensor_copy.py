@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_unpacked, not_in_psum, same_tile
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import Effects, copies, elementwise
@@ -39,15 +39,14 @@ def tensor_copy(dst=write(indirect=16), src=read(indirect=16), engine=engine.unk
 def _check(i: Instruction, arch: Arch) -> None:
     if i.engine == "gpsimd" and (is_indirect(i["dst"]) or is_indirect(i["src"])):
         message = "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
-        raise NkiValidationError(message, code="indirect-view")
+        raise invalid(message, code="indirect-view")
     if i["dst"].dtype is not i["src"].dtype:
         check_unpacked(i, arch, ("dst", "src"))
     if i.engine == "scalar" and arch.generation < 3:
-        raise NkiValidationError(
-            "the Scalar engine of NeuronCore-v2 has no tensor_copy; use "
-            "nisa.activation(op=nl.copy)",
-            code="engine-lacks",
+        message = (
+            "the Scalar engine of NeuronCore-v2 has no tensor_copy; use nisa.activation(op=nl.copy)"
         )
+        raise invalid(message, code="engine-lacks")
 
 
 @tensor_copy.meaning

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import bool_, uint8, uint16, uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import one_in_psum, same_dtype, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.memset import constant
@@ -54,7 +54,7 @@ def _check(i: Instruction, arch: Arch) -> None:
     src, dtype = i["src"], i["dst"].dtype
     if not isinstance(src, Access) and not dtype.is_float and src != int(src):
         message = f"src={src!r} for dtype {dtype}; allowed: whole numbers"
-        raise NkiValidationError(message, code="argument-kind", numbers={"got": src})
+        raise invalid(message, code="argument-kind", got=src)
 
 
 @tensor_copy_predicated.meaning

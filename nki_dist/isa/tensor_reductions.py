@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU, PARTITION_REDUCE, TENSOR_REDUCE
 from nki_dist.isa.checks import check_elements, not_in_psum, same_free_size, same_partitions
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, passes_on, tile_of, union
+from nki_dist.isa.effects import Effects, Mask, flattened, of_one, tile_of, union
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import SUMS, reduce, reduce_integers
 from nki_dist.isa.rows import load_rows, save_rows
@@ -30,14 +30,12 @@ def _axes(name: str, value: Any) -> list[int]:
         raise wrong_value(name, value, "an int or a list of ints", code="axis") from None
 
 
-@passes_on
-def _over_rows(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _over_rows(i: Instruction, m: np.ndarray) -> Mask:
     """Trailing dimensions are reduced, so each result is the union of one run of elements."""
-    m = mask_of(i.args[sources[0]])
     partitions, free = tile_of(i)
-    if m is None or m.shape[0] != partitions or m.size % (partitions * free):
-        return {}
-    return {"dst": union(m.reshape(partitions, free, -1), 2)}
+    fits = m.shape[0] == partitions and m.size % (partitions * free) == 0
+    return union(m.reshape(partitions, free, -1), 2) if fits else None
 
 
 def _reduced_axes(i: Instruction) -> list[int]:
@@ -48,12 +46,11 @@ def _reduced_axes(i: Instruction) -> list[int]:
 def _check_axis(i: Instruction, arch: Arch) -> None:
     rank, axes = len(i["data"].shape), _reduced_axes(i)
     if not axes or axes != list(range(rank - len(axes), rank)) or axes[0] == 0:
-        raise NkiValidationError(
+        message = (
             f"axis={i['axis']} of a tile with {rank} dimensions; allowed: the last one or several "
-            f"of dimensions 1 to {rank - 1}",
-            code="axis",
-            numbers={"got": i["axis"], "least": 1, "most": rank - 1},
+            f"of dimensions 1 to {rank - 1}"
         )
+        raise invalid(message, code="axis", got=i["axis"], least=1, most=rank - 1)
 
 
 @instruction(
@@ -107,7 +104,7 @@ def _rows(i: Instruction, arch: Arch) -> None:
 def _dtypes(i: Instruction, arch: Arch) -> None:
     if i["negate"] and ALU[i["op"]].is_bitvec:
         message = f"negate with the bitwise nl.{i['op']}; allowed: arithmetic only"
-        raise NkiValidationError(message, code="operator-dtype")
+        raise invalid(message, code="operator-dtype")
 
 
 @tensor_reduce.meaning
@@ -131,20 +128,16 @@ def _cost(i: Instruction, arch: Arch) -> Cost:
     return Cost(cycles=issue_cycles(n / 2 if fast else n, arch), flops=i["data"].size)
 
 
-@passes_on
-def _over_partitions(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
+@of_one
+def _over_partitions(i: Instruction, m: np.ndarray) -> Mask:
     """Each result is the union of one column."""
-    m = mask_of(i.args[sources[0]])
-    return {} if m is None else {"dst": union(flattened(m), 0)}
+    return union(flattened(m), 0)
 
 
 def _one_row(i: Instruction, arch: Arch) -> None:
     if i["dst"].shape[0] != 1:
-        raise NkiValidationError(
-            f"dst has {i['dst'].shape[0]} partitions; allowed: 1",
-            code="operand-shape",
-            numbers={"got": i["dst"].shape[0], "allowed": 1},
-        )
+        message = f"dst has {i['dst'].shape[0]} partitions; allowed: 1"
+        raise invalid(message, code="operand-shape", got=i["dst"].shape[0], allowed=1)
 
 
 @instruction(

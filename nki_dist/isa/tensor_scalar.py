@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.dtypes import float32, int32, uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import not_in_psum, same_tile
@@ -32,23 +32,23 @@ def default_engine(i: Instruction, arch: Arch) -> str:
 def _check_operators(i: Instruction, arch: Arch) -> None:
     if not _names(i):
         message = "op0 and op1 are both None; allowed: at least one operator"
-        raise NkiValidationError(message, code="operand-missing")
+        raise invalid(message, code="operand-missing")
     if len({ALU[name].is_bitvec for name in _names(i)}) > 1:
         message = f"op0={i['op0']} and op1={i['op1']}; both must be bitwise or both arithmetic"
-        raise NkiValidationError(message, code="operator-pair")
+        raise invalid(message, code="operator-pair")
 
 
 def _check_engine(i: Instruction, arch: Arch) -> None:
     if i.engine == "scalar":
         require_generation(arch, 3, "tensor_scalar on the Scalar engine")
         if arch.generation == 3 and (i["op0"], i["op1"]) not in _SCALAR_GEN3:
-            raise NkiValidationError(
+            message = (
                 f"op0={i['op0']}, op1={i['op1']} on the Scalar engine of {arch.name}; allowed: "
-                "multiply and add, multiply alone, add alone",
-                code="operator-engine",
+                "multiply and add, multiply alone, add alone"
             )
+            raise invalid(message, code="operator-engine")
     if i.engine == "gpsimd" and not any(name in _GPSIMD_ONLY for name in _names(i)):
-        raise NkiValidationError(
+        raise invalid(
             f"op0={i['op0']}, op1={i['op1']} on the GpSimd engine; allowed there: rsqrt, power",
             code="operator-engine",
         )
@@ -121,11 +121,11 @@ def _addresses(i: Instruction, arch: Arch) -> None:
         return
     whole = i["dst"].dtype in (int32, uint32) and i["data"].dtype in (int32, uint32)
     if whole and not any(ALU[name].is_bitvec for name in _names(i)):
-        raise NkiValidationError(
+        message = (
             f".indirect() views with {i['data'].dtype} data, {i['dst'].dtype} dst and arithmetic "
-            "operators, which is address arithmetic; allowed: other dtypes or bitwise operators",
-            code="indirect-view",
+            "operators, which is address arithmetic; allowed: other dtypes or bitwise operators"
         )
+        raise invalid(message, code="indirect-view")
 
 
 @tensor_scalar.meaning

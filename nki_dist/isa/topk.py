@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_range, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
 from nki_dist.isa.operands import SBUF, Number, read, write
@@ -53,24 +53,15 @@ def _check(i: Instruction, arch: Arch) -> None:
     values, src, n = i["val_dst"], i["src"], i["n"]
     k, core = values.free_size, arch.gpsimd_core_partitions
     if src.shape[0] % core:
-        raise NkiValidationError(
-            f"src has {src.shape[0]} partitions; must be a multiple of {core}",
-            code="partition-multiple",
-            numbers={"got": src.shape[0], "multiple": core},
-        )
+        message = f"src has {src.shape[0]} partitions; must be a multiple of {core}"
+        raise invalid(message, code="partition-multiple", got=src.shape[0], multiple=core)
     check_range("n", n, 8, 65535)
     if not 1 <= k < 32768 or k > n:
-        raise NkiValidationError(
-            f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}",
-            code="argument-range",
-            numbers={"got": k, "least": 1, "most": min(n, 32767)},
-        )
+        message = f"val_dst asks for K={k} elements; allowed: 1 to {min(n, 32767)}"
+        raise invalid(message, code="argument-range", got=k, least=1, most=min(n, 32767))
     if src.free_size < -(-n // core):
-        raise NkiValidationError(
-            f"src has {src.free_size} elements per partition; n={n} needs {-(-n // core)}",
-            code="free-limit",
-            numbers={"got": src.free_size, "least": -(-n // core)},
-        )
+        message = f"src has {src.free_size} elements per partition; n={n} needs {-(-n // core)}"
+        raise invalid(message, code="free-limit", got=src.free_size, least=-(-n // core))
 
 
 @topk.meaning

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from nki_dist.errors import CompileError, NkiValidationError
+from nki_dist.errors import CompileError, NkiValidationError, invalid
 from nki_dist.isa.scalar import NkiScalar
 from nki_dist.isa.spec import current_tracer, release_in_force, released
 from nki_dist.program import VirtualRegister
@@ -34,11 +34,10 @@ def _unrolled(name: str, start: Any, stop: Any, step: Any) -> range:
     bounds = (start,) if stop is None else (start, stop, step)
     if any(isinstance(bound, float) for bound in bounds):
         text = ", ".join(map(repr, bounds))
-        raise NkiValidationError(
-            f"nl.{name}({text}); bounds and step must be ints (`/` gives a float, `//` an int)",
-            instruction=f"nl.{name}",
-            code="loop-bound",
+        message = (
+            f"nl.{name}({text}); bounds and step must be ints (`/` gives a float, `//` an int)"
         )
+        raise NkiValidationError(message, instruction=f"nl.{name}", code="loop-bound")
     return range(*bounds)
 
 
@@ -134,9 +133,6 @@ def program_ndim():
 
 def _axis(tracer: Any, axis: int) -> int:
     if not isinstance(axis, int) or not -len(tracer.grid) <= axis < len(tracer.grid):
-        raise NkiValidationError(
-            f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes",
-            code="grid-axis",
-            numbers={"got": axis, "most": len(tracer.grid) - 1},
-        )
+        message = f"axis {axis!r} of a launch grid with {len(tracer.grid)} axes"
+        raise invalid(message, code="grid-axis", got=axis, most=len(tracer.grid) - 1)
     return axis

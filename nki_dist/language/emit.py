@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.dtypes import DType, float32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.activation import activation
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.described import advice, described
@@ -41,7 +41,7 @@ NUMBERS = (int, float, np.number, np.bool_)
 def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidationError:
     """The error to raise for a wrong argument of `nl.<function>`."""
     current_tracer()  # outside of a kernel, that is what is wrong
-    return NkiValidationError(text, code=code, instruction=f"nl.{function}", **more)
+    return invalid(text, code=code, **more).at(instruction=f"nl.{function}")
 
 
 def tile(function: str, name: str, value: Any) -> NkiTensor:
@@ -52,11 +52,8 @@ def tile(function: str, name: str, value: Any) -> NkiTensor:
         got = f"in {value.buffer.value}: {value.storage.label}"
     else:
         got = described(value)
-    raise refuse(
-        function,
-        f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load){advice(value)}",
-        code="operand-kind",
-    )
+    message = f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load){advice(value)}"
+    raise refuse(function, message, code="operand-kind")
 
 
 def new(shape: Any, dtype: Any, buffer: Any = sbuf) -> NkiTensor:
@@ -93,13 +90,11 @@ def common_shape(function: str, a: NkiTensor, b: NkiTensor) -> tuple[int, ...]:
     rank = max(len(a.shape), len(b.shape))
     left, right = _raised(a, rank).shape, _raised(b, rank).shape
     if any(m != n and 1 not in (m, n) for m, n in zip(left, right, strict=True)):
-        raise refuse(
-            function,
+        message = (
             f"shapes {a.shape} and {b.shape} don't broadcast: sizes of each dimension must be "
-            "equal, or one of them 1",
-            code="shape-broadcast",
-            numbers={"first": a.shape, "second": b.shape},
+            "equal, or one of them 1"
         )
+        raise refuse(function, message, code="shape-broadcast", first=a.shape, second=b.shape)
     return tuple(n if m == 1 else m for m, n in zip(left, right, strict=True))
 
 
@@ -155,11 +150,8 @@ def binary(function: str, x: Any, y: Any, dtype: Any) -> NkiTensor:
     """`x op y`; one of them may be a number."""
     if isinstance(y, NUMBERS):
         if isinstance(x, NUMBERS):
-            raise refuse(
-                function,
-                f"x={x!r}, y={y!r}; at least one of them must be a tile",
-                code="operand-kind",
-            )
+            message = f"x={x!r}, y={y!r}; at least one of them must be a tile"
+            raise refuse(function, message, code="operand-kind")
         return with_number(function, x, y, False, dtype)
     if isinstance(x, NUMBERS):
         return with_number(function, y, x, True, dtype)
@@ -220,12 +212,8 @@ def invert(x: Any, dtype: Any) -> NkiTensor:
     """Every bit of `x` flipped: an exclusive or with all ones."""
     x = tile("invert", "x", x)
     if not x.dtype.is_integer:
-        raise refuse(
-            "invert",
-            f"x has dtype {x.dtype}; allowed: integer types",
-            code="operator-dtype",
-            numbers={"got": x.dtype},
-        )
+        message = f"x has dtype {x.dtype}; allowed: integer types"
+        raise refuse("invert", message, code="operator-dtype", got=x.dtype)
     ones = -1 if x.dtype.name.startswith("int") else (1 << x.dtype.bits) - 1
     return with_number("bitwise_xor", x, ones, False, dtype)
 
@@ -238,21 +226,15 @@ def axes(function: str, x: NkiTensor, axis: Any) -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(x.shape)
     if not all(isinstance(a, (int, np.integer)) and -rank <= a < rank for a in given):
-        raise refuse(
-            function,
-            f"axis={axis!r} of a tile with {rank} dimensions",
-            code="axis",
-            numbers={"got": axis, "most": rank - 1},
-        )
+        message = f"axis={axis!r} of a tile with {rank} dimensions"
+        raise refuse(function, message, code="axis", got=axis, most=rank - 1)
     found = tuple(sorted({int(a) % rank for a in given}))
     if not found or found != tuple(range(rank - len(found), rank)) or found[0] == 0:
-        raise refuse(
-            function,
+        message = (
             f"axis={axis!r} of a tile of shape {x.shape}; allowed: the last free dimensions, such "
-            f"as {rank - 1} or {tuple(range(1, rank))} (dimension 0 counts partitions)",
-            code="axis",
-            numbers={"got": axis},
+            f"as {rank - 1} or {tuple(range(1, rank))} (dimension 0 counts partitions)"
         )
+        raise refuse(function, message, code="axis", got=axis)
     return found
 
 

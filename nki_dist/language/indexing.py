@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.language.views import Views
 from nki_dist.program import VirtualRegister
 
@@ -93,7 +93,7 @@ class Indexing(Views):
             return n, 0, 1
         if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
             message = "a slice bound can't be a register; use nl.ds(register, size)"
-            raise NkiValidationError(message, code="index-kind")
+            raise invalid(message, code="index-kind")
         try:
             start, stop, step = k.indices(n)
         except TypeError:
@@ -105,7 +105,7 @@ class Indexing(Views):
             step = 0
         if step < 1:
             message = f"slice step {k.step} on dimension {d} of {self._title()}; must be >= 1"
-            raise NkiValidationError(message, code="slice-step", numbers={"got": step, "least": 1})
+            raise invalid(message, code="slice-step", got=step, least=1)
         size = max(0, -(-(stop - start) // step))
         if not size:
             self._refuse_past_end(k, d)
@@ -133,12 +133,12 @@ class Indexing(Views):
             index = k.__index__()
         except (AttributeError, TypeError, NkiValidationError):  # arrays and tensors have it
             hint = "; // divides ints to an int" if isinstance(k, float) else ""
-            raise NkiValidationError(
+            message = (
                 f"index {k!r} of type {type(k).__name__} on dimension {d} of {self._title()}; "
                 "allowed are ints, slices, Ellipsis, nl.ds and registers (tensors index through "
-                f".ap(vector_offset=...), .select or .vector_select){hint}",
-                code="index-kind",
-            ) from None
+                f".ap(vector_offset=...), .select or .vector_select){hint}"
+            )
+            raise invalid(message, code="index-kind") from None
         n = self.shape[d]
         if not -n <= index < n:
             raise self._outside(f"index {index}", d, index, index + 1)
@@ -151,22 +151,19 @@ class Indexing(Views):
             return int(value.__index__())
         except (AttributeError, TypeError):  # arrays have the method
             hint = "; // divides ints to an int" if isinstance(value, float) else ""
-            raise NkiValidationError(
+            message = (
                 f"{value!r} of type {type(value).__name__} as bound on dimension {d} of "
-                f"{self._title()}; allowed are ints{hint}",
-                code="index-kind",
-            ) from None
+                f"{self._title()}; allowed are ints{hint}"
+            )
+            raise invalid(message, code="index-kind") from None
 
     def _expand(self, key: tuple) -> tuple:
         if sum(1 for k in key if k is Ellipsis) > 1:
-            raise NkiValidationError("an index can hold only one Ellipsis", code="index-kind")
+            raise invalid("an index can hold only one Ellipsis", code="index-kind")
         given = sum(1 for k in key if k is not Ellipsis)
         if given > len(self.shape):
-            raise NkiValidationError(
-                f"{given} indices for {len(self.shape)} dimensions of {self._title()}",
-                code="index-count",
-                numbers={"got": given, "most": len(self.shape)},
-            )
+            message = f"{given} indices for {len(self.shape)} dimensions of {self._title()}"
+            raise invalid(message, code="index-count", got=given, most=len(self.shape))
         fill = (FULL,) * (len(self.shape) - given)
         for i, k in enumerate(key):
             if k is Ellipsis:

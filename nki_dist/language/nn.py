@@ -79,12 +79,8 @@ def expand_dims(x, axis):
     x = emit.tile("expand_dims", "x", x)
     rank = len(x.shape) + 1
     if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise emit.refuse(
-            "expand_dims",
-            f"axis={axis!r} of a result with {rank} dimensions",
-            code="axis",
-            numbers={"got": axis, "most": rank - 1},
-        )
+        message = f"axis={axis!r} of a result with {rank} dimensions"
+        raise emit.refuse("expand_dims", message, code="axis", got=axis, most=rank - 1)
     return x.expand_dim(axis % rank)
 
 
@@ -98,12 +94,12 @@ def broadcast_to(x, shape, dtype=None):
     if len(shape) != len(x.shape) or any(
         n not in (m, 1) for n, m in zip(x.shape, shape, strict=True)
     ):
-        raise emit.refuse(
-            "broadcast_to",
+        message = (
             f"shape {x.shape} to {shape}; both need the same number of dimensions, and sizes must "
-            "be equal or 1 in the tile",
-            code="shape-broadcast",
-            numbers={"got": x.shape, "allowed": shape},
+            "be equal or 1 in the tile"
+        )
+        raise emit.refuse(
+            "broadcast_to", message, code="shape-broadcast", got=x.shape, allowed=shape
         )
     if shape == x.shape:
         return emit.converted(x, dtype)
@@ -117,12 +113,8 @@ def transpose(x, dtype=None):
     """
     x = emit.tile("transpose", "x", x)
     if len(x.shape) != 2:
-        raise emit.refuse(
-            "transpose",
-            f"x has shape {x.shape}; allowed: a tile of 2 dimensions",
-            code="shape-rank",
-            numbers={"got": len(x.shape), "allowed": 2},
-        )
+        message = f"x has shape {x.shape}; allowed: a tile of 2 dimensions"
+        raise emit.refuse("transpose", message, code="shape-rank", got=len(x.shape), allowed=2)
     turned = emit.new(x.shape[::-1], x.dtype, psum)
     nc_transpose(turned, x)
     if dtype is None or turned.dtype == dtype:
@@ -141,11 +133,9 @@ def matmul(x, y, transpose_x=False):
     """
     x, y = emit.tile("matmul", "x", x), emit.tile("matmul", "y", y)
     if len(x.shape) != 2 or len(y.shape) != 2:
+        message = f"shapes {x.shape} and {y.shape}; allowed: 2 dimensions each"
         raise emit.refuse(
-            "matmul",
-            f"shapes {x.shape} and {y.shape}; allowed: 2 dimensions each",
-            code="shape-rank",
-            numbers={"first": len(x.shape), "second": len(y.shape), "allowed": 2},
+            "matmul", message, code="shape-rank", first=len(x.shape), second=len(y.shape), allowed=2
         )
     if not transpose_x:
         may_reject(
@@ -155,13 +145,11 @@ def matmul(x, y, transpose_x=False):
         )
     rows, depth = x.shape[::-1] if transpose_x else x.shape
     if depth != y.shape[0]:
-        raise emit.refuse(
-            "matmul",
+        message = (
             f"x contracts {depth} elements and y {y.shape[0]} (shapes {x.shape} and {y.shape}, "
-            f"transpose_x={transpose_x}); must be equal",
-            code="matmul-contraction",
-            numbers={"x": depth, "y": y.shape[0]},
+            f"transpose_x={transpose_x}); must be equal"
         )
+        raise emit.refuse("matmul", message, code="matmul-contraction", x=depth, y=y.shape[0])
     stationary: NkiTensor = x if transpose_x else emit.copy(transpose(x), None)
     result = emit.new((rows, y.shape[1]), float32, psum)
     nc_matmul(result, stationary, y)

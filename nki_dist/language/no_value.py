@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from nki_dist.errors import NkiValidationError, NoSuchAttribute
+from nki_dist.errors import NoSuchAttribute, invalid
 
 _UNKNOWN = "its values are only known when the kernel runs"
 _NL = "Use the function of that name in nki.language, or an instruction of nki.isa"
@@ -52,8 +52,7 @@ class NoValue:
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
         label: str = self.storage.label
-        message = f"{what} of {label} in Python: {_UNKNOWN}. {instead}"
-        raise NkiValidationError(message, code="tensor-as-value")
+        raise invalid(f"{what} of {label} in Python: {_UNKNOWN}. {instead}", code="tensor-as-value")
 
     def _comparison(self, *_: Any) -> Any:
         self._refuse(

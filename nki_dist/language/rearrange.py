@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 
 def _groups(pattern: tuple) -> list[tuple[str, ...]]:
@@ -20,16 +20,16 @@ def _sizes(group: tuple[str, ...], total: int, known: dict[str, int]) -> list[in
     missing = [name for name in group if name not in known]
     if len(missing) > 1:
         message = f"sizes of {missing} are unknown; give all but one of a group"
-        raise NkiValidationError(message, code="rearrange")
+        raise invalid(message, code="rearrange")
     rest = prod(known[name] for name in group if name in known)
     if missing:
         if rest == 0 or total % rest:
             message = f"{total} elements can't be split over {group} with {known}"
-            raise NkiValidationError(message, code="rearrange", numbers={"got": total})
+            raise invalid(message, code="rearrange", got=total)
         known[missing[0]] = total // rest
     elif rest != total:
         message = f"{group} has {rest} elements, the dimension {total}"
-        raise NkiValidationError(message, code="rearrange", numbers={"got": rest, "allowed": total})
+        raise invalid(message, code="rearrange", got=rest, allowed=total)
     return [known[name] for name in group]
 
 
@@ -39,13 +39,10 @@ def rearrange(tensor: Any, src: tuple, dst: tuple, fixed: dict[str, int]) -> Any
     wanted = [name for group in target for name in group]
     if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
         message = f"patterns {src} and {dst} don't name the same dimensions once"
-        raise NkiValidationError(message, code="rearrange")
+        raise invalid(message, code="rearrange")
     if len(source) != len(tensor.shape):
-        raise NkiValidationError(
-            f"{src} names {len(source)} dimensions of shape {tensor.shape}",
-            code="rearrange",
-            numbers={"got": len(source), "allowed": len(tensor.shape)},
-        )
+        message = f"{src} names {len(source)} dimensions of shape {tensor.shape}"
+        raise invalid(message, code="rearrange", got=len(source), allowed=len(tensor.shape))
     known = dict(fixed)
     for dim in range(len(source) - 1, -1, -1):
         if len(source[dim]) != 1:

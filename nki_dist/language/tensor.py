@@ -19,7 +19,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.spec import current_tracer, tracing
 from nki_dist.language.indexing import Indexing, ds
 from nki_dist.language.layout import rescale, rescaled
@@ -78,7 +78,7 @@ class NkiTensor(Indexing, NoValue):
     ) -> None:
         shape = tuple(shape)
         if address is not None:
-            raise NkiValidationError(
+            raise invalid(
                 f"NkiTensor(address={address!r}); allowed: nl.ndarray(address=), which allocates",
                 code="address-form",
             )
@@ -116,13 +116,13 @@ class NkiTensor(Indexing, NoValue):
         asked = self.size > 1 or (given and may_be_left_out(self, frame))
         if asked and self.size == prod(self.storage.shape) and may_be_absent(self, frame):
             return True
-        raise NkiValidationError(
+        message = (
             f"Python can't branch on the tensor {self.storage.label}: its values are only known "
             "when the kernel runs. Select between values with nl.where or nisa.select_reduce, or "
             "load a register and use nl.while_loop"
-            + ("; whether an argument was passed is `is not None`" if given else ""),
-            code="branch-on-tensor",
+            + ("; whether an argument was passed is `is not None`" if given else "")
         )
+        raise invalid(message, code="branch-on-tensor")
 
     def __repr__(self) -> str:
         shown = current_tracer().shown(self) if tracing() else ""
@@ -217,7 +217,7 @@ class NkiTensor(Indexing, NoValue):
     ) -> Dynamic:
         if self.dynamic is not None or other is not None:
             message = "this view already has a run-time index; a tensor can have only one"
-            raise NkiValidationError(message, code="dynamic-twice")
+            raise invalid(message, code="dynamic-twice")
         if isinstance(source, VirtualRegister):
             source = source.offset(self.storage.region.on_chip)
         stride = self.strides[dim]
@@ -262,25 +262,21 @@ class NkiTensor(Indexing, NoValue):
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Gather: row p of the result is row `vector_offset[p, 0]` of this HBM tensor."""
         if dim != 0:
-            raise NkiValidationError(
-                f"vector_select on dimension {dim}; only 0 can be indexed",
-                code="vector-offset",
-                numbers={"got": dim, "allowed": 0},
-            )
+            message = f"vector_select on dimension {dim}; only 0 can be indexed"
+            raise invalid(message, code="vector-offset", got=dim, allowed=0)
         if vector_offset.size != vector_offset.shape[0]:
-            raise NkiValidationError(
+            message = (
                 "vector_select takes an SBUF tile of shape (P, 1), one index per row; got "
-                f"{vector_offset.shape}",
-                code="vector-offset",
-                numbers={"got": vector_offset.shape},
+                f"{vector_offset.shape}"
             )
+            raise invalid(message, code="vector-offset", got=vector_offset.shape)
         dynamic = self._vector(vector_offset, self.strides[0], self.shape[0])
         shape = (vector_offset.shape[0], *self.shape[1:])
         return make(self.storage, self.offset, shape, self.strides, self.dtype, dynamic)
 
     def _vector(self, index: NkiTensor, stride: int, limit: int) -> Dynamic:
         if self.dynamic is not None:
-            raise NkiValidationError("this view already has a run-time index", code="dynamic-twice")
+            raise invalid("this view already has a run-time index", code="dynamic-twice")
         check_vector_offset(self.storage, index)
         return Dynamic("vector", index, stride, limit, 0)
 
@@ -324,7 +320,7 @@ class NkiTensor(Indexing, NoValue):
         dynamic = self.dynamic
         if scalar_offset is not None and vector_offset is not None:
             message = "scalar_offset and vector_offset exclude each other"
-            raise NkiValidationError(message, code="dynamic-twice")
+            raise invalid(message, code="dynamic-twice")
         moved = scalar_offset is not None or vector_offset is not None
         dim = self._dim(indirect_dim) if moved else 0
         if scalar_offset is not None:
@@ -347,20 +343,17 @@ class NkiTensor(Indexing, NoValue):
         new = dtypes.of(dtype)
         old = self.dtype
         if self.dynamic is not None:
-            message = "view(dtype) of a tensor with a run-time index"
-            raise NkiValidationError(message, code="reinterpret")
+            raise invalid("view(dtype) of a tensor with a run-time index", code="reinterpret")
         if new.itemsize == old.itemsize:
             return make(self.storage, self.offset, self.shape, self.strides, new)
         if self.strides[-1] != 1 and self.shape[-1] != 1:
-            message = "view(dtype) needs a contiguous last dimension"
-            raise NkiValidationError(message, code="reinterpret")
+            raise invalid("view(dtype) needs a contiguous last dimension", code="reinterpret")
         last = self.shape[-1] * old.itemsize
         if last % new.itemsize:
-            raise NkiValidationError(
-                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}",
-                code="reinterpret",
-                numbers={"got": last},
+            message = (
+                f"{self.shape[-1]} elements of {old} ({last} bytes) aren't a whole number of {new}"
             )
+            raise invalid(message, code="reinterpret", got=last)
         strides = [rescale(s, old, new, "stride") for s in self.strides[:-1]]
         offset = rescale(self.offset, old, new, "offset")
         shape = (*self.shape[:-1], last // new.itemsize)
@@ -377,9 +370,7 @@ def _scalar(source: Any) -> Any:
         return source
     if isinstance(source, NkiTensor) and source.size == 1 and source.buffer.on_chip:
         return source
-    raise NkiValidationError(
-        "a scalar offset is a register or a tile of one element in SBUF, got "
-        + (f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source)),
-        code="scalar-offset",
-        numbers={"got": getattr(source, "shape", None)},
+    message = "a scalar offset is a register or a tile of one element in SBUF, got " + (
+        f"shape {source.shape}" if isinstance(source, NkiTensor) else repr(source)
     )
+    raise invalid(message, code="scalar-offset", got=getattr(source, "shape", None))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 FULL: Final = slice(None)
 
@@ -92,11 +92,8 @@ def choose(axes: tuple[Axis, ...], key: Any, title: str) -> tuple[Axis, ...]:
     keys = list(key) if isinstance(key, tuple) else [key]
     open_axes = [n for n, axis in enumerate(axes) if not axis.consumed]
     if len(keys) > len(open_axes):
-        raise NkiValidationError(
-            f"{len(keys)} indices for the {len(open_axes)} coordinates of {title}",
-            code="grid-index",
-            numbers={"got": len(keys), "most": len(open_axes)},
-        )
+        message = f"{len(keys)} indices for the {len(open_axes)} coordinates of {title}"
+        raise invalid(message, code="grid-index", got=len(keys), most=len(open_axes))
     found = list(axes)
     for n, k in zip(open_axes, keys):
         found[n] = _cells(axes[n], k, title)
@@ -107,30 +104,26 @@ def _cells(axis: Axis, k: Any, title: str) -> Axis:
     if isinstance(k, slice):
         return _slice(axis, k, title)
     if type(k) is not int:
-        raise NkiValidationError(
+        raise invalid(
             f"index {k!r} of type {type(k).__name__} of {title}; allowed: ints and slices of ints",
             code="grid-index",
         )
     if not -axis.count <= k < axis.count:
-        raise NkiValidationError(
-            f"index {k} of {title}, where there are {axis.count}",
-            code="grid-index",
-            numbers={"got": k, "least": -axis.count, "most": axis.count - 1},
-        )
+        message = f"index {k} of {title}, where there are {axis.count}"
+        raise invalid(message, code="grid-index", got=k, least=-axis.count, most=axis.count - 1)
     return axis.at(k % axis.count)
 
 
 def _slice(axis: Axis, k: slice, title: str) -> Axis:
     if not all(b is None or type(b) is int for b in (k.start, k.stop, k.step)):
-        message = f"slice {k} of {title}; its bounds and step must be ints"
-        raise NkiValidationError(message, code="grid-index")
+        raise invalid(f"slice {k} of {title}; its bounds and step must be ints", code="grid-index")
     if k.step is not None and k.step < 1:
         message = f"slice step {k.step} of {title}; must be >= 1"
-        raise NkiValidationError(message, code="grid-index", numbers={"got": k.step, "least": 1})
+        raise invalid(message, code="grid-index", got=k.step, least=1)
     start, stop, step = k.indices(axis.count)
     if start >= stop:
         message = f"slice {k} of {title} selects none of its {axis.count} cells"
-        raise NkiValidationError(message, code="grid-index", numbers={"most": axis.count})
+        raise invalid(message, code="grid-index", most=axis.count)
     return axis.sliced(start, step, -(-(stop - start) // step))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.dtypes import DType
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.language.tensor import NkiTensor, make
 from nki_dist.language.tile_axes import Axis, Layout, choose
 from nki_dist.program import MemoryRegion
@@ -45,11 +45,11 @@ class NkiGrid:
     __iter__ = None  # a grid is gone through by its coordinates
 
     def __init__(self, **kwargs: Any) -> None:
-        raise NkiValidationError(
+        message = (
             f"{type(self).__name__}s are made by nl.tiles, nl.blocks, nl.alloc_tiles and "
-            "nl.alloc_blocks",
-            code="grid-made",
+            "nl.alloc_blocks"
         )
+        raise invalid(message, code="grid-made")
 
     def _with(self, axes: tuple[Axis, ...]) -> Any:
         made = object.__new__(type(self))
@@ -63,11 +63,11 @@ class NkiGrid:
         return self._with(choose(self._axes, key, f"{self!r}"))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise NkiValidationError(
+        message = (
             f"assignment to cells of {self!r}; write to the .data of a selection with an "
-            "instruction",
-            code="grid-index",
+            "instruction"
         )
+        raise invalid(message, code="grid-index")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,13 +118,12 @@ class NkiGrid:
         """
         found = self._layout.place(self._axes)
         if found is None:
-            raise NkiValidationError(
+            message = (
                 f"{self!r} has no .data: its cells aren't one access pattern, as they have gaps "
                 "between them or are several rows of tiles in the same partitions. Select fewer, "
-                "down to one tile",
-                code="grid-data",
-                numbers={"shape": self.shape},
+                "down to one tile"
             )
+            raise invalid(message, code="grid-data", shape=self.shape)
         offset, shape, strides = found
         held = self._tensor
         return make(held.storage, held.offset + offset, tuple(shape), tuple(strides), held.dtype)

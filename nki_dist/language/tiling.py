@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nki_dist.errors import GridTypeError, GridValueError, NkiValidationError
+from nki_dist.errors import GridTypeError, GridValueError, invalid
 from nki_dist.isa.spec import released
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
@@ -113,7 +113,7 @@ def empty_like(x, dtype=None, buffer=None, name="", *, transpose_axes=None, addr
     if isinstance(x, NkiGrid):
         if transpose_axes is not None:
             message = f"nl.empty_like(transpose_axes={transpose_axes}) of {x!r}; allowed: tensors"
-            raise NkiValidationError(message, code="grid-open")
+            raise invalid(message, code="grid-open")
         return _grid_like(x, element, region, name, address)
     shape = x.shape
     if transpose_axes is not None:
@@ -124,18 +124,17 @@ def empty_like(x, dtype=None, buffer=None, name="", *, transpose_axes=None, addr
 def _transposed(shape: tuple[int, ...], axes: Any, region: MemoryRegion) -> tuple[int, ...]:
     allowed = _TRANSPOSES.get(len(shape))
     if axes != allowed:
-        raise NkiValidationError(
+        message = (
             f"nl.empty_like(transpose_axes={axes!r}) of {len(shape)} dimensions; allowed: "
-            f"{allowed or 'tensors of two to four dimensions'}",
-            code="grid-shape",
-            numbers={"got": axes, "allowed": allowed},
+            f"{allowed or 'tensors of two to four dimensions'}"
         )
+        raise invalid(message, code="grid-shape", got=axes, allowed=allowed)
     if region is not MemoryRegion.sbuf:
-        raise NkiValidationError(
-            f"nl.empty_like(transpose_axes=) in {region.value}; nisa.dma_transpose fills SBUF only",
-            code="memory-kind",
-            hint="use buffer=nl.sbuf",
-            numbers={"got": region.value, "allowed": "sbuf"},
+        message = (
+            f"nl.empty_like(transpose_axes=) in {region.value}; nisa.dma_transpose fills SBUF only"
+        )
+        raise invalid(
+            message, code="memory-kind", hint="use buffer=nl.sbuf", got=region.value, allowed="sbuf"
         )
     return tuple(shape[d] for d in axes)
 
@@ -150,7 +149,7 @@ def _tiles(source: Any, tile_shape: Any, what: str) -> NkiTileGrid:
         )
     tile = _sizes(tile_shape, "tile_shape", what, 2)
     if source.dynamic is not None:
-        raise NkiValidationError(
+        raise invalid(
             f"{what} of a tensor with a run-time index; tile the whole one, and index its tiles",
             code="grid-open",
         )
@@ -163,13 +162,12 @@ def _tiles(source: Any, tile_shape: Any, what: str) -> NkiTileGrid:
 
 def _tiles_of_grid(grid: NkiGrid, tile_shape: Any, what: str) -> NkiTileGrid:
     if tile_shape is not None and tile_shape != grid.tile_shape:
-        raise NkiValidationError(
+        raise invalid(
             f"{what}(tile_shape={tile_shape!r}) of {grid!r}; allowed: None or its own tile_shape",
             code="grid-open",
         )
     if any(axis.gaps for axis in grid._axes):
-        message = f"{what} of {grid!r}, whose cells have gaps between them"
-        raise NkiValidationError(message, code="grid-open")
+        raise invalid(f"{what} of {grid!r}, whose cells have gaps between them", code="grid-open")
     axes = tuple(axis.cut(axis.tile) if axis.tile else axis for axis in grid._axes)
     return tile_grid(grid._tensor, axes, grid._layout, grid.tile_shape)
 
@@ -222,12 +220,11 @@ def _untiled(
             numbers={"got": len(tile), "most": len(extents)},
         )
     if untiled and not buffer.is_hbm:
-        raise NkiValidationError(
+        message = (
             f"{what}(tile_shape={tile}) of shape {extents} in {buffer.value}; only in HBM may "
-            "dimensions be left untiled",
-            code="grid-open",
-            numbers={"got": len(tile), "allowed": len(extents)},
+            "dimensions be left untiled"
         )
+        raise invalid(message, code="grid-open", got=len(tile), allowed=len(extents))
     return untiled
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ class OpToken:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         message = f"nl.{self.nki_op} can't be called on tiles; it is an operator of {self.used_by}"
-        raise NkiValidationError(message, code="operator-called")
+        raise invalid(message, code="operator-called")
 
     def __repr__(self) -> str:
         return f"nl.{self.nki_op}"

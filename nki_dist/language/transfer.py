@@ -43,24 +43,18 @@ def _check_tensor(function: str, src: Any) -> None:
             hint="" if advice(src) else "pass an array as this argument of the kernel",
         )
     if 0 in src.shape:
-        raise emit.refuse(
-            function,
-            f"src is empty: shape {src.shape} of {src.storage.label}",
-            code="shape-empty",
-            numbers={"got": src.shape},
-        )
+        message = f"src is empty: shape {src.shape} of {src.storage.label}"
+        raise emit.refuse(function, message, code="shape-empty", got=src.shape)
 
 
 def _check_rows(function: str, src: NkiTensor) -> None:
     most = current_tracer().arch.partitions
     if src.shape[0] > most:
-        raise emit.refuse(
-            function,
+        message = (
             f"src has {src.shape[0]} rows (shape {src.shape} of {src.storage.label}), a tile at "
-            f"most {most} partitions: load {most} rows at a time, such as x[start:start + {most}]",
-            code="partition-limit",
-            numbers={"got": src.shape[0], "most": most},
+            f"most {most} partitions: load {most} rows at a time, such as x[start:start + {most}]"
         )
+        raise emit.refuse(function, message, code="partition-limit", got=src.shape[0], most=most)
 
 
 def store(dst, value):
@@ -81,11 +75,9 @@ def load_transpose2d(src, dtype=None):
     """A new SBUF tile (N, M) with the transpose of an HBM tensor (M, N), N at most 128."""
     _check_tensor("load_transpose2d", src)
     if len(src.shape) != 2:
+        message = f"src has shape {src.shape}; allowed: 2 dimensions"
         raise emit.refuse(
-            "load_transpose2d",
-            f"src has shape {src.shape}; allowed: 2 dimensions",
-            code="shape-rank",
-            numbers={"got": len(src.shape), "allowed": 2},
+            "load_transpose2d", message, code="shape-rank", got=len(src.shape), allowed=2
         )
     tile = ndarray(src.shape[::-1], src.dtype, sbuf)
     dma_transpose(tile, src)
@@ -103,19 +95,11 @@ def gather_flattened(data, indices, axis=0, dtype=None):
     data = emit.tile("gather_flattened", "data", data)
     indices = emit.tile("gather_flattened", "indices", indices)
     if axis != 0:
-        raise emit.refuse(
-            "gather_flattened",
-            f"axis={axis!r}; allowed: 0",
-            code="axis",
-            numbers={"got": axis, "allowed": 0},
-        )
+        message = f"axis={axis!r}; allowed: 0"
+        raise emit.refuse("gather_flattened", message, code="axis", got=axis, allowed=0)
     if not indices.dtype.is_integer:
-        raise emit.refuse(
-            "gather_flattened",
-            f"indices have dtype {indices.dtype}; allowed: integer types",
-            code="dtype-operand",
-            numbers={"got": indices.dtype},
-        )
+        message = f"indices have dtype {indices.dtype}; allowed: integer types"
+        raise emit.refuse("gather_flattened", message, code="dtype-operand", got=indices.dtype)
     result = emit.new(indices.shape, data.dtype)
     nc_n_gather(result, data, emit.converted(indices, uint32))
     return emit.converted(result, dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.program import Storage, sbuf
 
 
@@ -23,19 +23,17 @@ def check_vector_offset(storage: Storage, index: Any) -> None:
     """
     if not storage.region.is_hbm:
         message = f"a vector offset indexes tensors in HBM; {storage.label} isn't"
-        raise NkiValidationError(message, code="vector-offset")
+        raise invalid(message, code="vector-offset")
     if index.buffer is not sbuf or not (index.free_size == 1 or len(index.shape) == 2):
-        raise NkiValidationError(
+        message = (
             "a vector offset is an SBUF tile of shape (P, 1), or (P, N) for dma_transpose; got "
-            f"{index.shape} in {index.buffer.value}",
-            code="vector-offset",
-            numbers={"got": index.shape},
+            f"{index.shape} in {index.buffer.value}"
         )
+        raise invalid(message, code="vector-offset", got=index.shape)
     if index.dtype.is_float:
-        raise NkiValidationError(
+        message = (
             f"a vector offset has dtype {index.dtype}, which doesn't hold every row number; "
             "allowed: integers, such as int32. Pass the row numbers as int32, or convert them with "
-            "nisa.tensor_copy into an int32 tile",
-            code="vector-offset",
-            numbers={"got": index.dtype.name},
+            "nisa.tensor_copy into an int32 tile"
         )
+        raise invalid(message, code="vector-offset", got=index.dtype.name)

@@ -12,9 +12,10 @@ from math import prod
 from typing import Any, TypeVar
 
 from nki_dist.codes.picture import outside
-from nki_dist.errors import NkiValidationError, OutOfBoundsError
-from nki_dist.language.layout import Dims, infer, is_contiguous, reshape_strides
+from nki_dist.errors import OutOfBoundsError, invalid
+from nki_dist.language.layout import Dims, infer
 from nki_dist.language.rearrange import rearrange
+from nki_dist.ops.place import follow, reshaped_strides
 from nki_dist.program import Access, Dynamic
 from nki_dist.program.storage import contiguous_strides
 
@@ -40,9 +41,8 @@ class Views(Access):
 
     def is_contiguous(self) -> bool:
         """True if the view covers its storage row-major; on chip, within each partition."""
-        if self.region.on_chip:
-            return is_contiguous(self.shape[1:], self.strides[1:])
-        return is_contiguous(self.shape, self.strides)
+        first = 1 if self.region.on_chip else 0
+        return follow(self.shape[first:], self.strides[first:], 1)
 
     def get_pattern(self) -> list[list[int]]:
         """`[[stride, count], ...]`, as `.ap` takes it."""
@@ -69,7 +69,7 @@ class Views(Access):
     def _guard(self, dim: int, moved: bool) -> None:
         if moved and dim == 0 and self.dynamic is not None and self.dynamic.kind == "vector":
             message = "dimension 0 of this view is addressed by a vector offset and can't be sliced"
-            raise NkiValidationError(message, code="vector-offset")
+            raise invalid(message, code="vector-offset")
 
     def _keep_indirect(self, what: str, offset: int, shape: tuple[int, ...]) -> None:
         """Which columns an `.indirect()` view has is known at run time only."""
@@ -77,23 +77,20 @@ class Views(Access):
             return
         if (offset, shape) != (self.offset, self.shape):
             message = f"{what} of an .indirect() view of shape {self.shape}; take the view last"
-            raise NkiValidationError(message, code="indirect-view", numbers={"shape": self.shape})
+            raise invalid(message, code="indirect-view", shape=self.shape)
 
     def _no_dynamic_partition(self, dim: int) -> None:
         if dim == 0 and self.storage.region.on_chip:
-            raise NkiValidationError(
+            message = (
                 f"a run-time index on the partition dimension (0) of {self.storage.label}; "
-                "only free dimensions of on-chip tensors can be selected at run time",
-                code="partition-dimension",
+                "only free dimensions of on-chip tensors can be selected at run time"
             )
+            raise invalid(message, code="partition-dimension")
 
     def _dim(self, dim: int, keep_partition: str = "") -> int:
         if not -len(self.shape) <= dim < len(self.shape):
-            raise NkiValidationError(
-                f"dimension {dim} of a tensor with shape {self.shape}",
-                code="axis",
-                numbers={"got": dim, "most": len(self.shape) - 1},
-            )
+            message = f"dimension {dim} of a tensor with shape {self.shape}"
+            raise invalid(message, code="axis", got=dim, most=len(self.shape) - 1)
         dim %= len(self.shape)
         if dim == 0 and keep_partition:
             self._keep_partition(keep_partition)
@@ -101,13 +98,13 @@ class Views(Access):
 
     def _keep_partition(self, what: str) -> None:
         if self.storage.region.on_chip:
-            raise NkiValidationError(
+            raise invalid(
                 f"{what} would change dimension 0, the partition dimension of {self.storage.label}",
                 code="partition-dimension",
             )
         if self.dynamic is not None and self.dynamic.kind == "vector":
             message = f"{what} would change dimension 0, which a vector offset indexes"
-            raise NkiValidationError(message, code="vector-offset")
+            raise invalid(message, code="vector-offset")
 
     def _partition_step(self, step: int, itemsize: int) -> int:
         """An on-chip pattern's first stride: a whole number of the storage's partitions.
@@ -135,7 +132,7 @@ class Views(Access):
         dims = tuple(dims)
         if sorted(dims) != list(range(len(self.shape))):
             message = f"{dims} is no permutation of {len(self.shape)} dimensions"
-            raise NkiValidationError(message, code="view-dims", numbers={"got": dims})
+            raise invalid(message, code="view-dims", got=dims)
         if dims and dims[0] != 0:
             self._keep_partition(f"permute({dims})")
         shape = tuple([self.shape[d] for d in dims])
@@ -145,21 +142,15 @@ class Views(Access):
         """Repeat a dimension of size 1 `size` times, without copying."""
         dim = self._dim(dim, "broadcast")
         if self.shape[dim] != 1:
-            raise NkiValidationError(
-                f"broadcast of dimension {dim}, which has size {self.shape[dim]}; must be 1",
-                code="view-dims",
-                numbers={"got": self.shape[dim], "allowed": 1},
-            )
+            message = f"broadcast of dimension {dim}, which has size {self.shape[dim]}; must be 1"
+            raise invalid(message, code="view-dims", got=self.shape[dim], allowed=1)
         return self._replaced(dim, dim + 1, (size,), (0,))
 
     def expand_dim(self: Self, dim: int) -> Self:
         """Insert a dimension of size 1 at `dim`."""
         if not 0 <= dim <= len(self.shape):
-            raise NkiValidationError(
-                f"expand_dim({dim}) of a tensor with shape {self.shape}",
-                code="view-dims",
-                numbers={"got": dim, "most": len(self.shape)},
-            )
+            message = f"expand_dim({dim}) of a tensor with shape {self.shape}"
+            raise invalid(message, code="view-dims", got=dim, most=len(self.shape))
         if dim == 0:
             self._keep_partition("expand_dim(0)")
         below = self.strides[dim] * self.shape[dim] if dim < len(self.shape) else 1
@@ -169,11 +160,8 @@ class Views(Access):
         """Remove a dimension of size 1."""
         dim = self._dim(dim, "squeeze_dim")
         if self.shape[dim] != 1:
-            raise NkiValidationError(
-                f"squeeze_dim({dim}): the dimension has size {self.shape[dim]}; must be 1",
-                code="view-dims",
-                numbers={"got": self.shape[dim], "allowed": 1},
-            )
+            message = f"squeeze_dim({dim}): the dimension has size {self.shape[dim]}; must be 1"
+            raise invalid(message, code="view-dims", got=self.shape[dim], allowed=1)
         return self._replaced(dim, dim + 1, (), ())
 
     def reshape_dim(self: Self, dim: int, shape: tuple[int, ...]) -> Self:
@@ -189,31 +177,28 @@ class Views(Access):
         """Merge dimensions `start_dim..end_dim` (inclusive), which must be contiguous."""
         start_dim, end_dim = self._dim(start_dim), self._dim(end_dim)
         if start_dim > end_dim:
-            message = f"flatten_dims({start_dim}, {end_dim}): empty range"
-            raise NkiValidationError(message, code="view-dims")
+            raise invalid(f"flatten_dims({start_dim}, {end_dim}): empty range", code="view-dims")
         if start_dim == 0 and end_dim > 0:
             self._keep_partition("flatten_dims(0, ...)")
         sizes = self.shape[start_dim : end_dim + 1]
-        merged = reshape_strides(sizes, self.strides[start_dim : end_dim + 1], (prod(sizes),))
+        merged = reshaped_strides(sizes, self.strides[start_dim : end_dim + 1], (prod(sizes),), 1)
         if merged is None:
-            raise NkiValidationError(
+            message = (
                 f"dimensions {start_dim}..{end_dim} of shape {self.shape}, strides {self.strides} "
-                "aren't contiguous and can't be merged into one",
-                code="view-layout",
-                numbers={"shape": self.shape, "strides": self.strides},
+                "aren't contiguous and can't be merged into one"
             )
+            raise invalid(message, code="view-layout", shape=self.shape, strides=self.strides)
         return self._replaced(start_dim, end_dim + 1, (prod(sizes),), merged)
 
     def reshape(self: Self, shape: Any, *more: int) -> Self:
         """Another shape over the same elements in the same order, where strides allow it."""
         sizes = (shape, *more) if hasattr(shape, "__index__") else tuple(shape)
         if -1 not in sizes and prod(sizes) != prod(self.shape):
-            raise NkiValidationError(
+            message = (
                 f"reshape({sizes}) of {self._title()}: {prod(sizes)} elements, it has "
-                f"{prod(self.shape)}",
-                code="reshape",
-                numbers={"got": prod(sizes), "allowed": prod(self.shape)},
+                f"{prod(self.shape)}"
             )
+            raise invalid(message, code="reshape", got=prod(sizes), allowed=prod(self.shape))
         sizes = infer(sizes, prod(self.shape))
         fixed = self.storage.region.on_chip or (
             self.dynamic is not None and self.dynamic.kind == "vector"
@@ -221,16 +206,17 @@ class Views(Access):
         if fixed and sizes and self.shape and sizes[0] != self.shape[0]:
             self._keep_partition(f"reshape({sizes})")
         if fixed:
-            free = reshape_strides(self.shape[1:], self.strides[1:], sizes[1:])
+            free = reshaped_strides(self.shape[1:], self.strides[1:], sizes[1:], 1)
             strides = None if free is None else (self.strides[0], *free)
         else:
-            strides = reshape_strides(self.shape, self.strides, sizes)
+            strides = reshaped_strides(self.shape, self.strides, sizes, 1)
         if strides is None:
-            raise NkiValidationError(
+            message = (
                 f"a view of shape {self.shape} and strides {self.strides} can't be reshaped to "
-                f"{sizes} without a copy",
-                code="view-layout",
-                numbers={"shape": self.shape, "strides": self.strides, "wanted": sizes},
+                f"{sizes} without a copy"
+            )
+            raise invalid(
+                message, code="view-layout", shape=self.shape, strides=self.strides, wanted=sizes
             )
         return self._moved(self.offset, sizes, strides)
 
@@ -252,11 +238,12 @@ class Views(Access):
         if start < 0 or end > self.shape[dim]:
             raise self._outside(f"slice({dim}, {start}, {end}, {step})", dim, start, end)
         if start >= end or step < 1:
-            raise NkiValidationError(
+            message = (
                 f"slice({dim}, {start}, {end}, {step}) of {self._title()}; needs start < end and "
-                "step >= 1",
-                code="slice-range",
-                numbers={"start": start, "end": end, "step": step, "size": self.shape[dim]},
+                "step >= 1"
+            )
+            raise invalid(
+                message, code="slice-range", start=start, end=end, step=step, size=self.shape[dim]
             )
         self._guard(dim, True)
         stride = self.strides[dim]
@@ -275,33 +262,32 @@ class Views(Access):
             num_elem: how many offsets to use; as many as index has elements by default.
         """
         if not self.storage.region.on_chip:
-            raise NkiValidationError(
+            raise invalid(
                 f".indirect() of {self.storage.label}; HBM is indexed by .ap(vector_offset=...)",
                 code="indirect-view",
             )
         if self.dynamic is not None:
-            raise NkiValidationError("this view already has a run-time index", code="dynamic-twice")
+            raise invalid("this view already has a run-time index", code="dynamic-twice")
         if index.shape[0] != self.shape[0]:
-            raise NkiValidationError(
+            raise invalid(
                 f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}; must be equal",
                 code="partition-mismatch",
-                numbers={"index": index.shape[0], "tensor": self.shape[0]},
+                index=index.shape[0],
+                tensor=self.shape[0],
             )
         count = prod(index.shape) if num_elem is None else num_elem
         if not 0 < count <= prod(index.shape):
-            raise NkiValidationError(
-                f"num_elem={count} of {prod(index.shape)} offsets",
-                code="indirect-index",
-                numbers={"got": count, "least": 1, "most": prod(index.shape)},
+            message = f"num_elem={count} of {prod(index.shape)} offsets"
+            raise invalid(
+                message, code="indirect-index", got=count, least=1, most=prod(index.shape)
             )
-        flat = reshape_strides(self.shape[1:], self.strides[1:], (self.free_size,))
+        flat = reshaped_strides(self.shape[1:], self.strides[1:], (self.free_size,), 1)
         if flat is None:
-            raise NkiValidationError(
+            message = (
                 f".indirect() of a view of shape {self.shape} and strides {self.strides}, whose "
-                "free dimensions can't be flattened",
-                code="view-layout",
-                numbers={"shape": self.shape, "strides": self.strides},
+                "free dimensions can't be flattened"
             )
+            raise invalid(message, code="view-layout", shape=self.shape, strides=self.strides)
         dynamic = Dynamic("tensor", index, flat[0], self.free_size, 1)
         shape = (self.shape[0], count)
         view = self._moved(self.offset, shape, (self.strides[0], 0))

@@ -28,7 +28,6 @@ from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.estimates import estimate_of
 from nki_dist.launcher.grid import check_launch_grid, make_grid
-from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.launcher.pickling import reduced, stores_by_value
 from nki_dist.launcher.recording import drift_one, record_one
 from nki_dist.launcher.session import implicit_host, session
@@ -58,7 +57,7 @@ class Kernel:
         benchmark_result: what its last call measured; kernels of `nki.benchmark` have it.
     """
 
-    benchmark_result: BenchmarkResult
+    benchmark_result: Any
 
     def __init__(
         self,

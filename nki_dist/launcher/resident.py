@@ -155,10 +155,9 @@ class Resident(Hosted):
         at_once = now or arrays_written or here
         bound = settled(bound)
         if not at_once:
-            copies = copied(
-                [[a for n, a in enumerate(b.arrays) if n not in tensors] for b in bound]
-            )
-            bound = [_with_arrays(b, tensors, of) for b, of in zip(bound, copies)]
+            others = [n for n in range(len(bound[0].arrays)) if n not in tensors]
+            copies = copied([[b.arrays[n] for n in others] for b in bound])
+            bound = [_with_values(b, dict(zip(others, of))) for b, of in zip(bound, copies)]
         line = None if at_once else users_line()
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
         if not at_once:
@@ -341,36 +340,13 @@ def _leaf(value: Any) -> bool:
     return is_array(value) or isinstance(value, (TensorSpec, PerRank))
 
 
-def stopping(world: Any) -> Callable[[], None]:
-    """What ends the launch under way in a world, which it doesn't keep alive."""
-    of = weakref.ref(world)
-
-    def stop() -> None:
-        host = getattr(of(), "_host", None)
-        if host is not None:
-            host.stop()
-
-    return stop
-
-
 def resident(bound: BoundArguments) -> dict[int, DeviceTensor]:
     """The arguments that stay in HBM, by index."""
     return {n: t for n, t in enumerate(bound.originals) if isinstance(t, DeviceTensor)}
 
 
-def _with_arrays(
-    b: BoundArguments, tensors: Mapping[int, DeviceTensor], others: Sequence[np.ndarray]
-) -> BoundArguments:
-    """The same arguments with other arrays in place of those that aren't in HBM."""
-    arrays, left = list(b.arrays), iter(others)
-    for n in range(len(arrays)):
-        if n not in tensors:
-            arrays[n] = next(left)
-    return replace(b, arrays=arrays)
-
-
 def _with_values(b: BoundArguments, values: Mapping[int, np.ndarray]) -> BoundArguments:
-    """The same arguments with arrays in place of those that are in HBM."""
+    """The same arguments with these arrays in place of some."""
     arrays, originals = list(b.arrays), list(b.originals)
     for n, value in values.items():
         arrays[n] = originals[n] = value

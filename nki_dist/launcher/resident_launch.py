@@ -20,15 +20,14 @@ from nki_dist.hbm.contents import Places
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
-from nki_dist.launcher.findings import report_races
+from nki_dist.launcher.findings import check_run
 from nki_dist.launcher.residence import Residence
 from nki_dist.launcher.results import as_declared, check_written, give_back_inputs
-from nki_dist.launcher.retrying import Attempt, launch_again
+from nki_dist.launcher.retrying import launch_again
 from nki_dist.launcher.session import session
 from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
-from nki_dist.runtime.hosts import Host, Launch, LaunchResult
-from nki_dist.runtime.unread import check_messages
+from nki_dist.runtime.hosts import Attempt, Host, Launch, LaunchResult
 
 
 @dataclass(eq=False)
@@ -129,7 +128,7 @@ class ResidentLaunch:
             try:
                 world._refuse_closed()
                 result = self._launch()
-                self._check(result)
+                check_run(world, self.compiled, result)
                 self._copy(result)
                 self._give_back(result)
             except BaseException as error:
@@ -185,7 +184,7 @@ class ResidentLaunch:
     def _is_done(self, result: LaunchResult) -> bool:
         """Take what is left of it; False if checks find something, which it is told alone."""
         try:
-            self._check(result)
+            check_run(self.world, self.compiled, result)
         except NkiError:
             return False
         self._succeed(result)
@@ -254,13 +253,6 @@ class ResidentLaunch:
         for other in several[1:]:
             other._block = first._block
         return _block(first)
-
-    def _check(self, result: LaunchResult) -> None:
-        world, compiled = self.world, self.compiled
-        if compiled.exchanges:
-            check_messages(result.reports, world.lnc if world.ranks > 1 else 0)
-        if compiled.watched:
-            report_races(compiled, result, world.lnc, world.checks)
 
     def _copy(self, result: LaunchResult) -> None:
         """Outputs that aren't whole tensors."""

@@ -17,12 +17,9 @@ from typing import TypeAlias
 import numpy as np
 
 from nki_dist.errors import CoreLostError, LaunchError, RetryWarning
-from nki_dist.runtime.hosts import Launch, LaunchResult
+from nki_dist.runtime.hosts import Attempt, Launch, LaunchResult
 
 Printed: TypeAlias = "list[tuple[int, str, np.ndarray]]"
-
-
-Attempt: TypeAlias = "Callable[[Launch], LaunchResult]"
 
 
 def launch_again(begin: Callable[[], Attempt], launch: Launch, retries: int) -> LaunchResult:

@@ -11,6 +11,7 @@ from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.transfers import Values, first_beyond, first_outside, fixed, parts_inside
 from nki_dist.linking.facts import run_time_arguments
 from nki_dist.program import Access, Dynamic, Instruction
+from nki_dist.program.access import reach
 
 
 def sources(i: Instruction) -> tuple[Dynamic, ...]:
@@ -78,11 +79,12 @@ def interval(a: Access) -> tuple[int, int] | None:
     first, last = -low, a.storage.nbytes - high  # bytes that it may be moved
     row = a.storage.partition_bytes
     if a.region.on_chip and unit % row:
-        ahead = a.offset * a.dtype.itemsize % row
-        free = [(n - 1) * s * a.dtype.itemsize for n, s in zip(a.shape[1:], a.strides[1:])]
-        behind = ahead + sum(n for n in free if n < 0)
-        ends = ahead + sum(n for n in free if n > 0) + a.dtype.itemsize
-        first, last = max(first, -behind), min(last, row - ends)
+        size, (before, behind) = a.dtype.itemsize, reach(a.shape[1:], a.strides[1:])
+        column = a.offset * size % row
+        first, last = (
+            max(first, -column - before * size),
+            min(last, row - column - (behind + 1) * size),
+        )
     within = a.dynamic.within is not None
     least, most = 0, a.dynamic.limit - 1
     if unit:

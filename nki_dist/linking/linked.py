@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from nki_dist.isa.core import Ordering
 from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.panels import Panel
 from nki_dist.ops.place import Space
-from nki_dist.program import Instruction, Loop, Program, instructions
+from nki_dist.program import Instruction, Loop, Program, instructions, loops
 
 
 @dataclass
@@ -120,19 +119,12 @@ def _comparable(item: Any) -> Any:
     return runs, [i.ordinal for i in item.instructions], item.births
 
 
-def _loops(block: Sequence[Any]) -> Iterator[Loop]:
-    for item in block:
-        if isinstance(item, Loop):
-            yield item
-            yield from _loops(item.body)
-
-
 class _Pickler(pickle.Pickler):
     """Parts of a program that is sent by itself, by number."""
 
     def __init__(self, file: Any, program: Program) -> None:
         super().__init__(file)
-        self._loops = {id(loop): n for n, loop in enumerate(_loops(program.body))}
+        self._loops = {id(loop): n for n, loop in enumerate(loops(program.body))}
 
     def persistent_id(self, obj: Any) -> Any:
         if type(obj) is Instruction:
@@ -143,7 +135,7 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: Any, program: Program) -> None:
         super().__init__(file)
-        self._parts: dict[Any, Any] = {("loop", n): x for n, x in enumerate(_loops(program.body))}
+        self._parts: dict[Any, Any] = {("loop", n): x for n, x in enumerate(loops(program.body))}
         self._parts |= {("instruction", i.ordinal): i for i in instructions(program.body)}
 
     def persistent_load(self, pid: Any) -> Any:

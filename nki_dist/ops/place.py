@@ -112,7 +112,7 @@ class Place(_Place):
         if -1 in wanted:
             rest = self.size // max(-prod(wanted), 1)
             wanted = tuple([rest if n == -1 else n for n in wanted])
-        strides = _reshaped(self.shape, self.strides, wanted, self.dtype.itemsize)
+        strides = reshaped_strides(self.shape, self.strides, wanted, self.dtype.itemsize)
         if strides is None:
             raise ValueError(f"{self} has no view of shape {wanted}")
         return Place(self.space, self.offset, wanted, strides, self.dtype)
@@ -122,12 +122,7 @@ class Place(_Place):
     @property
     def contiguous(self) -> bool:
         """Whether the elements follow each other."""
-        need = self.dtype.itemsize
-        for n, stride in zip(reversed(self.shape), reversed(self.strides)):
-            if n != 1 and stride != need and self.size:
-                return False
-            need *= n
-        return True
+        return follow(self.shape, self.strides, self.dtype.itemsize)
 
     def span(self) -> tuple[int, int]:
         """First byte, and the one after the last."""
@@ -164,14 +159,28 @@ class Place(_Place):
         return f"+{self.offset}[{dims}] {self.dtype}"
 
 
-def _reshaped(
-    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...], itemsize: int
+def follow(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -> bool:
+    """Whether elements, `unit` apart, follow each other."""
+    need = unit
+    for n, stride in zip(reversed(shape), reversed(strides)):
+        if n != 1 and stride != need:
+            return 0 in shape
+        need *= n
+    return True
+
+
+def reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...], unit: int
 ) -> tuple[int, ...] | None:
-    """Strides of the same elements over other dimensions; None if no view has that shape."""
+    """Strides of the same elements, in the same order, over other dimensions; None if none do it.
+
+    Of dimensions of size 1, whose strides never matter, they are those of contiguous elements
+    `unit` apart, so that what is addressed through them at run time scales as the shape suggests.
+    """
     if prod(shape) != prod(wanted):
         raise ValueError(f"{prod(shape)} elements don't have shape {wanted}")
     if prod(shape) == 0:
-        return tuple([itemsize] * len(wanted))
+        return tuple([unit] * len(wanted))
     # Dimensions that follow each other in memory become one: (elements, stride of the last).
     runs: list[tuple[int, int]] = []
     for n, stride in zip(shape, strides):
@@ -182,7 +191,7 @@ def _reshaped(
         else:
             runs.append((n, stride))
     found: list[int] = []
-    left, stride = runs.pop() if runs else (1, itemsize)
+    left, stride = 1, unit
     for n in reversed(wanted):
         if left == 1 and n > 1 and runs:
             left, stride = runs.pop()

@@ -15,6 +15,17 @@ from nki_dist.program.memory import MemoryRegion
 from nki_dist.program.storage import Storage
 
 
+def reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """How far elements of a pattern lie from its first, least and most, in elements."""
+    low = high = 0
+    for n, s in zip(shape, strides):
+        if s >= 0:
+            high += (n - 1) * s
+        else:
+            low += (n - 1) * s
+    return low, high
+
+
 @dataclass(slots=True, eq=False)
 class Dynamic:
     """The run-time part of an access.
@@ -92,13 +103,9 @@ class Access:
 
     def span(self) -> tuple[int, int]:
         """First and one-past-last byte touched in the storage, dynamic part left out."""
-        low = high = self.offset
-        for n, s in zip(self.shape, self.strides):
-            if s >= 0:
-                high += (n - 1) * s
-            else:
-                low += (n - 1) * s
-        return low * self.dtype.itemsize, (high + 1) * self.dtype.itemsize
+        low, high = reach(self.shape, self.strides)
+        size = self.dtype.itemsize
+        return (self.offset + low) * size, (self.offset + high + 1) * size
 
     def starts(self, unit: int) -> int:
         """How many places, `unit` elements apart from here on, keep this within the storage."""
@@ -108,13 +115,9 @@ class Access:
     def stays_in_row(self, moved: int = 0) -> bool:
         """Whether dimensions 1 and up stay within one partition (on chip), `moved` elements on."""
         size, row = self.dtype.itemsize, self.storage.partition_bytes
-        low = high = (self.offset + moved) * size % row
-        for n, s in zip(self.shape[1:], self.strides[1:]):
-            if s >= 0:
-                high += (n - 1) * s * size
-            else:
-                low += (n - 1) * s * size
-        return low >= 0 and high + size <= row
+        column = (self.offset + moved) * size % row
+        low, high = reach(self.shape[1:], self.strides[1:])
+        return column + low * size >= 0 and column + (high + 1) * size <= row
 
     def same_elements(self, other: Access) -> bool:
         return (

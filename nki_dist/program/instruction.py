@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -102,6 +102,23 @@ def instructions(block: Block) -> Iterator[Instruction]:
             yield item
 
 
+def loops(block: Block) -> Iterator[Loop]:
+    """Every loop of a block, from outside in."""
+    for item in block:
+        if isinstance(item, Loop):
+            yield item
+            yield from loops(item.body)
+
+
+def rewritten(block: Block, change: Callable[[Instruction], Instruction | None]) -> Block:
+    """A block of what `change` makes of its instructions, without those it makes nothing of."""
+    items = (
+        item.with_body(rewritten(item.body, change)) if isinstance(item, Loop) else change(item)
+        for item in block
+    )
+    return [item for item in items if item is not None]
+
+
 BETA1: Final = "beta1"  # the fact that a program is of a kernel of Beta 1
 
 # The fact which copies of a static_range's body instructions belong to: (ordinal, number) of each
@@ -146,6 +163,11 @@ class Program:
             file, line, _ = self.locations[location]
             return f"{file}:{line}"
         return None
+
+    def at(self, what: Instruction | Storage) -> dict[str, Any]:
+        """Where an instruction is, or an allocation, as errors are told."""
+        called = f"nisa.{what.opcode}" if isinstance(what, Instruction) else "nl.ndarray"
+        return {"location": self.where(what.location), "core": self.core, "instruction": called}
 
     def unwritten(self, dtype: DType) -> int:
         """The bits that an element has before anything writes it: poison, or with the fact

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 
 
 class MemoryRegion(Enum):
@@ -88,7 +88,7 @@ def region_of(buffer: Any) -> MemoryRegion:
     try:
         return MemoryRegion(label)
     except ValueError:
-        raise NkiValidationError(
+        raise invalid(
             f"buffer={buffer!r}; allowed: nl.sbuf, nl.psum, nl.private_hbm (nl.hbm), nl.shared_hbm",
             code="memory-unknown",
         ) from None

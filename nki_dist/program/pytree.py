@@ -48,10 +48,9 @@ class TreeDef:
         """Put new leaves, in the order of `flatten`, into fresh copies of the containers."""
         values = list(leaves)
         if len(values) != self.count:
+            message = f"a tree with {self.count} leaves was given {len(values)} leaves"
             raise LaunchError(
-                f"a tree with {self.count} leaves was given {len(values)} leaves",
-                code="tree-leaves",
-                numbers={"got": len(values), "allowed": self.count},
+                message, code="tree-leaves", numbers={"got": len(values), "allowed": self.count}
             )
         return tree_map(lambda slot: values[slot.number], self.skeleton, _is_slot)
 

@@ -46,9 +46,8 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         if self.tracer is None:
-            raise CompileError(
-                "a register has no value in Python; use nl.while_loop", code="branch-on-register"
-            )
+            message = "a register has no value in Python; use nl.while_loop"
+            raise CompileError(message, code="branch-on-register")
         return bool(self.tracer.register_truth(self))
 
     def _value(self, what: str) -> int:

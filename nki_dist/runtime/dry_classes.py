@@ -40,11 +40,11 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
 from nki_dist.collectives.party import CHANNEL
-from nki_dist.compiler.passes.skeleton import Skeleton, loops, registers_of
+from nki_dist.compiler.passes.skeleton import Skeleton, registers_of
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import Block, Instruction, Loop, instructions
+from nki_dist.program import Block, Instruction, Loop, instructions, loops
 from nki_dist.program.walk import operands
 from nki_dist.runtime.deadlock import deadlock
 from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values

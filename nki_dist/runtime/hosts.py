@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -84,14 +84,14 @@ class LaunchResult:
     programs: list[Program] | None = None
 
 
-class Launcher(Protocol):
-    """Runs launches."""
+Attempt: TypeAlias = "Callable[[Launch], LaunchResult]"
+"""Carries out a launch."""
+
+
+class Host(Protocol):
+    """Runs launches and holds tensors; stays warm between launches."""
 
     def launch(self, launch: Launch) -> LaunchResult: ...
-
-
-class Host(Launcher, Protocol):
-    """Runs launches and holds tensors; stays warm between launches."""
 
     def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
         """Carry out the first of these together, as many as can be and don't fail; perhaps none.

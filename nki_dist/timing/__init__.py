@@ -1,4 +1,4 @@
-"""Simulated time: order graphs, replay, profiles and traces.
+"""How long a launch would take on a device: its programs are replayed in simulated time.
 
 Executing a kernel records only what its program doesn't say (trip counts of dynamic loops); time is
 worked out afterwards by replaying the programs of a launch. So a run that isn't profiled pays

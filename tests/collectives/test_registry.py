@@ -91,7 +91,7 @@ def test_the_pages_list_them() -> None:
     page = (ROOT / "docs" / "collectives.md").read_text()
     rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| `")]
     assert rows == [f"`{name}`" for name in NAMES]
-    variables = (ROOT / "docs" / "environment.md").read_text()
+    variables = (ROOT / "docs" / "cli.md").read_text()
     (row,) = [r for r in variables.splitlines() if r.startswith(f"| `{VARIABLE}`")]
     assert ", ".join(f"`{name}`" for name in NAMES) in row
     costs = (ROOT / "docs" / "collectives_time.md").read_text().split("| Algorithm, ")[1]

@@ -15,7 +15,7 @@ def test_a_file_that_cannot_be_written_is_said_and_leaves_nothing(tmp_path, caps
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
-        _programs._keep(tmp_path / "kept" / "entry.json", {"kernels": [], "files": {}})
+        _programs.write_cached(tmp_path / "kept" / "entry.json", {"kernels": [], "files": {}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list((tmp_path / "kept").iterdir()) == []
@@ -49,10 +49,10 @@ def test_damaged_reports_are_made_anew(tmp_path):
     texts = [json.dumps(report) for report in wrong]
     for text in ("", "{", "[]", json.dumps({"files": {}}), json.dumps({"files": 3}), *texts):
         entry.write_text(text)
-        assert _programs._kept(entry) is None
+        assert _programs.read_cached(entry) is None
     entry.write_text(json.dumps(good))
-    assert _programs._kept(entry) == good
+    assert _programs.read_cached(entry) == good
     file.write_text("2")
-    assert _programs._kept(entry) is None
+    assert _programs.read_cached(entry) is None
     file.unlink()
-    assert _programs._kept(entry) is None
+    assert _programs.read_cached(entry) is None

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_dist.language.layout import is_contiguous, reshape_strides
+from nki_dist.ops.place import follow, reshaped_strides
 from nki_dist.program.storage import contiguous_strides
 
 FIXED = settings(max_examples=150, derandomize=True, deadline=None)
@@ -44,7 +44,7 @@ def views(draw):
 def test_reshape_needs_a_copy_exactly_when_numpy_says_so(case):
     a, shape = case
     strides = tuple(s // a.itemsize for s in a.strides)
-    found = reshape_strides(a.shape, strides, shape)
+    found = reshaped_strides(a.shape, strides, shape, 1)
     expected = a.reshape(shape)
     if not np.shares_memory(a, expected):
         assert found is None
@@ -60,7 +60,7 @@ def test_reshape_needs_a_copy_exactly_when_numpy_says_so(case):
 def test_contiguous_strides_are_numpys(shape):
     a = np.empty(tuple(shape), np.uint8)
     assert contiguous_strides(tuple(shape)) == a.strides
-    assert is_contiguous(a.shape, a.strides)
+    assert follow(a.shape, a.strides, 1)
 
 
 @FIXED
@@ -68,4 +68,4 @@ def test_contiguous_strides_are_numpys(shape):
 def test_contiguity_is_numpys(case):
     a, _ = case
     strides = tuple(s // a.itemsize for s in a.strides)
-    assert is_contiguous(a.shape, strides) == a.flags.c_contiguous
+    assert follow(a.shape, strides, 1) == a.flags.c_contiguous

@@ -33,7 +33,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Reported, or said by one of AWS's documents only": reported,
 }
 
-HEAD = """# What AWS's compiler would refuse
+HEAD = """# What would AWS's compiler refuse?
 
 A kernel that runs in a simulator may still not compile for a device. This page lists the rules that
 are known of AWS's compiler and can be seen without it. What AWS documents is an error here, what is

@@ -44,7 +44,7 @@ from nki_dist.runtime.settings import processors
 GIB: Final = 1 << 30
 SHM: Final = "/dev/shm"
 STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
-_PACKAGES: Final = (
+PACKAGES: Final = (
     ("numpy", (1, 26)),
     ("ml_dtypes", (0, 5)),
     ("msgpack", (1, 0, 7)),
@@ -126,7 +126,7 @@ def examine(machine: Machine) -> list[Finding]:
 
 def look() -> Machine:
     """The facts about this machine."""
-    names = [name for name, _ in _PACKAGES] + list(_OPTIONAL)
+    names = [name for name, _ in PACKAGES] + list(_OPTIONAL)
     packages = {name: _package(name) for name in names}
     shm = shutil.disk_usage(SHM) if os.path.isdir(SHM) else None
     return Machine(
@@ -157,10 +157,8 @@ def _package(name: str) -> str:
 
 
 def _pool() -> dict[str, Any]:
-    from nki_dist.core_actor.pool import control, place  # they import Ray, which may be missing
+    from nki_dist.core_actor.pool import control  # it imports Ray, which may be missing
 
-    if not place.possible():
-        return {"state": "none"}
     try:
         return control.status()
     except LaunchError as error:
@@ -188,7 +186,7 @@ def check_python(m: Machine) -> list[Finding]:
 
 def check_packages(m: Machine) -> list[Finding]:
     findings = []
-    for name, least in _PACKAGES:
+    for name, least in PACKAGES:
         found = m.packages.get(name, "!not installed")
         wanted = ".".join(map(str, least))
         fix = f"pip install '{name}>={wanted}'"

@@ -95,7 +95,7 @@ class Programs:
                 while waiting and len(running) < self._jobs:
                     n, task = waiting.popleft()
                     entry = self._entry(task)
-                    found = None if entry is None else _kept(entry)
+                    found = None if entry is None else read_cached(entry)
                     if found is not None:
                         yield n, found
                         continue
@@ -129,7 +129,7 @@ class Programs:
             with suppress(ImportError):
                 importlib.import_module(name)
         if entry is not None:
-            _keep(entry, found)
+            write_cached(entry, found)
         return found
 
     # ---- reports that are kept ------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _package_digest() -> str:
     return total.hexdigest()
 
 
-def _kept(entry: Path) -> dict[str, Any] | None:
+def read_cached(entry: Path) -> dict[str, Any] | None:
     """A report whose files are all as they were."""
     try:
         found: dict[str, Any] = json.loads(entry.read_text("utf-8"))
@@ -193,7 +193,8 @@ def _is_report(found: Any) -> bool:
     return all(math.isfinite(row[end]) for row in found["kernels"] for end in TIMES)
 
 
-def _keep(entry: Path, report: dict[str, Any]) -> None:
+def write_cached(entry: Path, report: dict[str, Any]) -> None:
+    """Whole or not at all; what is in the way is said."""
     new = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)

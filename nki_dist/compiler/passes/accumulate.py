@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import (
@@ -106,19 +105,18 @@ def resolve_accumulation(program: Program) -> None:
     program.facts["runtime_psum"] = []
     if not any(s.region is MemoryRegion.psum for s in program.storages):
         return  # no matmul
-    footprints = Footprints()
-    runtime = _decided_at_run_time(program.body, footprints)
+    runtime = _decided_at_run_time(program.body)
     states: dict[int, Sums] = {}
     filled: dict[int, Instruction] = {}  # who wrote it last, other than matmuls
     unsure = set(runtime)
     for i in instructions(program.body):
-        footprint = footprints[i.opcode]
-        for name in footprint.sums:
+        spec = INSTRUCTIONS[i.opcode]
+        for name in spec.in_psum:
             a = i.args[name]
             if not isinstance(a, Access) or a.storage.region is not MemoryRegion.psum:
                 continue
             number = a.storage.number
-            if footprint.accumulates:
+            if spec.accumulates:
                 if number in filled and number not in unsure:
                     _check_start(i, a, states.get(number), filled[number], program)
                 _resolve(i, a, states, runtime)
@@ -144,9 +142,7 @@ def _check_start(
         f"{program.where(writer.location)} wrote; on {program.platform} a matmul can only add to "
         "what another matmul left there: start with accumulate=False, or add with "
         "nisa.tensor_tensor",
-        location=program.where(i.location),
-        core=program.core,
-        instruction=f"nisa.{i.opcode}",
+        **program.at(i),
         code="accumulate-onto-other",
     )
 
@@ -170,21 +166,21 @@ def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[in
     state.write(a, True)
 
 
-def _decided_at_run_time(block: Block, footprints: Footprints) -> set[int]:
+def _decided_at_run_time(block: Block) -> set[int]:
     """Storages accumulated in a dynamic loop that they outlive, or addressed at run time."""
     found: set[int] = set()
     for item in block:
         if not isinstance(item, Loop):
             # No operand of an instruction that has a kind is addressed at run time.
-            if item.kind is None and footprints[item.opcode].accumulates:
+            if item.kind is None and INSTRUCTIONS[item.opcode].accumulates:
                 dst = item.args["dst"]
                 if dst.dynamic is not None:
                     found.add(dst.storage.number)
             continue
         for i in instructions(item.body):
-            if footprints[i.opcode].accumulates:
-                for a in INSTRUCTIONS[i.opcode].writes(i):
+            if (spec := INSTRUCTIONS[i.opcode]).accumulates:
+                for a in spec.writes(i):
                     if a.storage.number < item.outside or a.dynamic is not None:
                         found.add(a.storage.number)
-        found |= _decided_at_run_time(item.body, footprints)
+        found |= _decided_at_run_time(item.body)
     return found

@@ -31,11 +31,11 @@ from nki_dist.arch import Arch
 from nki_dist.compiler.notes import note
 from nki_dist.compiler.passes.packing import Packer
 from nki_dist.errors import (
-    NkiValidationError,
     NkiWarning,
     OutOfMemoryError,
     SpilledWarning,
     as_warning,
+    invalid,
 )
 from nki_dist.program import MemoryRegion, Program, Storage
 from nki_dist.program.instruction import instructions
@@ -191,14 +191,8 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
             f"most {space.bank} bytes per partition must lie inside one bank of {space.bank}"
         )
     if problem:
-        raise NkiValidationError(
-            f"address {s.address} of {s.label} {problem}",
-            location=program.where(s.location),
-            core=program.core,
-            instruction="nl.ndarray",
-            code="address-range",
-            numbers={"got": s.address},
-        )
+        message = f"address {s.address} of {s.label} {problem}"
+        raise invalid(message, code="address-range", got=s.address).at(**program.at(s))
 
 
 def _straddles(byte: int, size: int, bank: int) -> bool:
@@ -265,9 +259,7 @@ def _overflow(
         + _listing(
             program, _alive_at(at, order), lambda s: s.partition_bytes, "bytes per partition"
         ),
-        location=program.where(at.location),
-        core=program.core,
-        instruction="nl.ndarray",
+        **program.at(at),
         hint=EMPTIED if space.bank else None,
         policy="check='capacity=spill' takes for granted that AWS's compiler reorders or spills",
         code="space-full",
@@ -297,9 +289,7 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
                 space.lacks("the operands of one instruction need", -(-cells // space.quadrants))
                 + ", and spilling can't help: "
                 + _listing(program, there, lambda s: s.partition_bytes, "bytes per partition"),
-                location=program.where(i.location),
-                core=program.core,
-                instruction=f"nisa.{i.opcode}",
+                **program.at(i),
                 code="space-full",
                 numbers={"got": -(-cells // space.quadrants), "most": space.capacity},
             )
@@ -343,9 +333,7 @@ def peak_private(program: Program, arch: Arch) -> int:
                 f"the HBM stack has {arch.hbm_stack_bytes} bytes on {arch.instance}, the private "
                 f"tensors alive at once need {now}; it overflows with {s.label}. Largest: "
                 + _listing(program, _alive_at(s, storages), lambda t: t.nbytes, "bytes"),
-                location=program.where(s.location),
-                core=program.core,
-                instruction="nl.ndarray",
+                **program.at(s),
                 code="hbm-full",
                 numbers={"got": now, "most": arch.hbm_stack_bytes},
             )

@@ -27,7 +27,6 @@ from math import gcd
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST
-from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Epochs, Ordering
 from nki_dist.program import Access, Instruction, Loop, Program, instructions
@@ -68,14 +67,13 @@ def _synchronises_in_loop(program: Program) -> bool:
 def _by_epoch(program: Program, one_epoch: bool) -> dict[tuple[Key, int], _Accesses]:
     found: dict[tuple[Key, int], _Accesses] = defaultdict(_Accesses)
     epochs = Epochs()
-    footprints = Footprints()
     for i in instructions(program.body):
         spec = INSTRUCTIONS[i.opcode]
         if spec.synchronises:
             if not one_epoch:
                 epochs.met(ordering(program, i))
             continue
-        if not footprints[i.opcode].outside:
+        if not spec.in_hbm:
             continue  # sources of run-time indices aren't, either
         for a in visible(i, writes=True):
             found[a.storage.key, epochs.of(a.storage.key)].stores.append((i.ordinal, a))

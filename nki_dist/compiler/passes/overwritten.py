@@ -22,9 +22,9 @@ import numpy as np
 
 from nki_dist.compiler.passes.allocate import in_time
 from nki_dist.compiler.passes.elements import Elements, covers
-from nki_dist.compiler.passes.footprints import Footprints
 from nki_dist.compiler.passes.loops import may_repeat
 from nki_dist.errors import NkiValidationError
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, MemoryRegion, Program, Storage
 from nki_dist.program.walk import tensors
 
@@ -104,7 +104,6 @@ class _Tracker:
         self.rivals = rivals
         self.states: dict[int, Elements] = {}
         self.culprits: dict[int, tuple[Storage, Instruction]] = {}
-        self.footprints = Footprints()
 
     def block(self, block: Block) -> None:
         for item in block:
@@ -117,16 +116,16 @@ class _Tracker:
                 self._instruction(item)
 
     def _instruction(self, i: Instruction) -> None:
-        reads, writes, named, *_ = self.footprints[i.opcode]
-        for name in named:
+        spec = INSTRUCTIONS[i.opcode]
+        for name in spec.tensors:
             for a in tensors(i.args[name]):
-                if name in reads:
+                if name in spec.read:
                     self._read(i, a)
                 if a.dynamic is not None and isinstance(a.dynamic.source, Access):
                     self._read(i, a.dynamic.source)
         if i.accumulation == "add":
             self._read(i, i.args["dst"])
-        for name in writes:
+        for name in spec.written:
             for a in tensors(i.args[name]):
                 if a.storage.number in self.rivals:
                     self._write(i, a)
@@ -177,9 +176,7 @@ class _Tracker:
             f"allocated at {where(a.storage.location) or 'unknown line'} and "
             f"{where(other.location) or 'unknown line'}. Write it again before reading, or give "
             "one of them another address",
-            location=where(i.location),
-            core=self.program.core,
-            instruction=f"nisa.{i.opcode}",
+            **self.program.at(i),
             code="overwritten",
         )
 

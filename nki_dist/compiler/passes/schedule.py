@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.spec import current_tracer
 from nki_dist.program import Program
@@ -104,18 +104,16 @@ def _add(
     i = after.instruction
     wanted = f"the schedule wants {later!r} after {earlier!r}"
     if before.instruction.ordinal >= i.ordinal:
-        raise NkiValidationError(
+        message = (
             f"{wanted}, but the kernel issues it before, and programs run in the order of the "
-            "kernel's lines here; issue them in the other order",
-            location=where(i.location),
-            code="schedule",
+            "kernel's lines here; issue them in the other order"
         )
+        raise NkiValidationError(message, location=where(i.location), code="schedule")
     try:
         after.depends_on(before)
     except NkiValidationError as error:
-        raise NkiValidationError(
-            f"{wanted}: {error.message}", location=where(i.location), code="schedule"
-        ) from None
+        message = f"{wanted}: {error.message}"
+        raise NkiValidationError(message, location=where(i.location), code="schedule") from None
 
 
 def _refuse_several(
@@ -141,8 +139,8 @@ def check_schedule(programs: Sequence[Program]) -> None:
     asked = dict.fromkeys(name for names in seen for name in names)
     unknown = [name for name in asked if not any(names.get(name) for names in seen)]
     if unknown:
-        raise NkiValidationError(
+        message = (
             f"the schedule of {programs[0].kernel} names {', '.join(map(repr, unknown))}, but no "
-            "instruction is called so; names are given by name= in the instruction's call",
-            code="schedule",
+            "instruction is called so; names are given by name= in the instruction's call"
         )
+        raise invalid(message, code="schedule")

@@ -33,6 +33,8 @@ from nki_dist.program import (
     Storage,
     VirtualRegister,
     instructions,
+    loops,
+    rewritten,
 )
 from nki_dist.program.walk import operands
 from nki_dist.timing.footprint import moving_registers
@@ -220,14 +222,6 @@ def registers_of(loop: Loop) -> list[VirtualRegister]:
     return [r for r in tested if isinstance(r, VirtualRegister)]
 
 
-def loops(block: Block) -> Iterator[Loop]:
-    """Every loop of a block."""
-    for item in block:
-        if isinstance(item, Loop):
-            yield item
-            yield from loops(item.body)
-
-
 def _addressed(i: Instruction) -> list[Access]:
     """Operands with one run-time address."""
     every = [a for _, a in operands(i.args)]
@@ -299,18 +293,7 @@ class _Reducer:
                 facts[name] = [n for n in facts[name] if n in self.contents]
             elif name == "poison":
                 facts[name] = sorted(self.contents)
-        return replace(self.full, body=self._block(self.full.body), facts=facts)
-
-    def _block(self, block: Block) -> Block:
-        kept: Block = []
-        for item in block:
-            if isinstance(item, Loop):
-                kept.append(item.with_body(self._block(item.body)))
-                continue
-            reduced = self._instruction(item)
-            if reduced is not None:
-                kept.append(reduced)
-        return kept
+        return replace(self.full, body=rewritten(self.full.body, self._instruction), facts=facts)
 
     def _instruction(self, i: Instruction) -> Instruction | None:
         if i.ordinal in self.real:

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_repeats
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
@@ -82,7 +81,6 @@ class Taint:
         self._origins: dict[int, Origin] = {}
         self._stores: dict[int, list[Store]] = {}
         self._certain: dict[int, Store] = {}
-        self._footprints = Footprints()
         self._reading: Instruction
         self._origin: Origin | None = None
 
@@ -104,8 +102,8 @@ class Taint:
                 self._block(item.body)
 
     def _instruction(self, i: Instruction) -> None:
-        footprint = self._footprints[i.opcode]
-        touched = [a for name in footprint.named for a in tensors(i.args[name])]
+        spec = INSTRUCTIONS[i.opcode]
+        touched = [a for name in spec.tensors for a in tensors(i.args[name])]
         indices = [
             a.dynamic.source
             for a in touched
@@ -118,13 +116,13 @@ class Taint:
             if self._mask(source) is not None:
                 self._refuse_index(i, source, "uses them as run-time index")
         if isinstance(i.args.get("dst"), VirtualRegister):
-            for name in footprint.reads:
+            for name in spec.read:
                 for a in tensors(i.args[name]):
                     if self._mask(a) is not None:
                         self._refuse_index(i, a, "loads them into a register")
-        unwritten = INSTRUCTIONS[i.opcode].effects.unwritten
-        results = {} if may_skip(i, footprint) else unwritten.results(i, self._mask)
-        for name in footprint.writes:
+        skips = spec.may_skip(i)
+        results = {} if skips else spec.effects.unwritten.results(i, self._mask)
+        for name in spec.written:
             for a in tensors(i.args[name]):
                 self._put(i, a, results.get(name))
                 if a.storage.number in self._states:

@@ -25,7 +25,6 @@ import numpy as np
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.passes.between_cores import OPEN_READS, Use, open_reads
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.footprints import Footprints, may_skip
 from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import LIFTED, Taint
 from nki_dist.compiler.passes.unwritten import REPLACED, WRITTEN_INPUTS, Stored, check_outputs
@@ -164,7 +163,6 @@ class Scan:
         self.complete: set[int] = set()
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
-        self._footprints = Footprints()
         for path, a in returned(program.outputs):
             self.kept.setdefault(a.storage.number, []).append((f"output{path}", a))
         for s in program.storages:
@@ -183,15 +181,15 @@ class Scan:
 
     def _block(self, block: Block, outside: int) -> None:
         """Interpret a block; writes to storages below `outside` may not happen at all."""
-        full, kept, footprints = self._full, self.kept, self._footprints
+        full, kept = self._full, self.kept
         for i in block:
             if isinstance(i, Loop):
                 self._block(i.body, outside if surely_runs(i) else i.outside)
                 continue
-            args = i.args
-            reads, writes, named, partial, counts, *_ = footprints[i.opcode]
+            args, spec = i.args, INSTRUCTIONS[i.opcode]
+            counts, effects = spec.counts, spec.effects
             # No operand of an instruction that has a kind is addressed at run time.
-            for name in named if i.kind is None else ():
+            for name in spec.tensors if i.kind is None else ():
                 value = args[name]
                 if isinstance(value, Access):
                     if value.dynamic is not None:
@@ -199,7 +197,7 @@ class Scan:
                 elif type(value) is list:
                     for a in tensors(value):
                         self._index(i, a)
-            for name in reads:
+            for name in spec.read:
                 value = _role(i, counts).read(i) if name == counts else args[name]
                 if isinstance(value, Access):
                     if value.storage.number not in full:
@@ -209,17 +207,15 @@ class Scan:
                         self._read(i, a)
             if i.accumulation == "add":
                 self._read(i, args["dst"])
-            for name in writes:
+            for name in spec.written:
                 value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
-                    doubtful = number < outside or (
-                        partial and INSTRUCTIONS[i.opcode].effects.keeps(i)
-                    )
+                    doubtful = number < outside or effects.keeps(i)
                     if number in kept:
                         key = (a.storage.role, a.storage.index)
                         self.stores.setdefault(key, []).append(a)
-                        sure = not (doubtful or a.dynamic or may_skip(i, footprints[i.opcode]))
+                        sure = not (doubtful or a.dynamic or spec.may_skip(i))
                         self.stored.setdefault(key, []).append((a, sure))
                     if number not in full:
                         self._write(i, a, doubtful)
@@ -255,9 +251,7 @@ class Scan:
             raise UninitializedReadError(
                 f"{i.opcode} reads elements of {a.storage.label} that nothing has written; "
                 f"allocated at {self.program.where(a.storage.location) or 'unknown line'}",
-                location=self.program.where(i.location),
-                core=self.program.core,
-                instruction=f"nisa.{i.opcode}",
+                **self.program.at(i),
                 policy=LIFTED,
                 code="unwritten-read",
             )
@@ -269,7 +263,7 @@ class Scan:
 
     def _write(self, i: Instruction, a: Access, doubtful: bool) -> None:
         number = a.storage.number
-        doubtful |= a.dynamic is not None or may_skip(i, self._footprints[i.opcode])
+        doubtful |= a.dynamic is not None or INSTRUCTIONS[i.opcode].may_skip(i)
         if a.storage.role == "shared" and not doubtful and self.program.cores > 1:
             self.uses.append(Use(i.ordinal, a, True))
         if number in self.foreign:

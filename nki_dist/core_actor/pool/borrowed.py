@@ -18,7 +18,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.fingerprint import differences, facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
-from nki_dist.core_actor.private import on_loopback
+from nki_dist.core_actor.ray_start import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.settings import CLUSTER_VARIABLE, uses_pool
 
@@ -34,7 +34,7 @@ def join(store: int | None) -> bool:
     Raises:
         LaunchError: NKI_DIST_CLUSTER isn't a word that there is.
     """
-    if not uses_pool() or not place.possible():
+    if not uses_pool():
         return False
     try:
         status = place.status()
@@ -106,7 +106,7 @@ class Loan:
     def __init__(self, count: int) -> None:
         self._line: place.Line | None = None
         self._names: list[str] = []
-        if not uses_pool() or not place.possible():
+        if not uses_pool():
             return
         try:
             line = place.connect()

@@ -26,9 +26,9 @@ from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.fingerprint import facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
-from nki_dist.core_actor.private import in_private, on_loopback
+from nki_dist.core_actor.private import in_private
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.prompt_start import without_waits
+from nki_dist.core_actor.ray_start import on_loopback, without_waits
 from nki_dist.core_actor.watchdog import Watchdog
 
 TICK: Final = 0.5  # seconds

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.checks import Check, check_priority, refuse_packed, rule
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
@@ -36,7 +36,7 @@ def _rank(name: str, value: Any) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
         return int(value)
     message = f"{name} names rank {value!r}; a rank is an int from 0"
-    raise NkiValidationError(message, code="rank-form", numbers={"got": value})
+    raise invalid(message, code="rank-form", got=value)
 
 
 def rank_groups(name: str, value: Any) -> list[list[int]]:
@@ -49,18 +49,17 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
     if isinstance(groups, np.ndarray):
         groups = groups.tolist()
     if not isinstance(groups, (list, tuple)) or not groups:
-        raise NkiValidationError(
+        message = (
             f"{name}={shown(value)}; allowed: a ReplicaGroup, a list of lists of ranks such as "
-            "[[0, 1], [2, 3]]",
-            code="replica-group-form",
-            numbers={"got": value},
+            "[[0, 1], [2, 3]]"
         )
+        raise invalid(message, code="replica-group-form", got=value)
     found: list[list[int]] = []
     seen: dict[int, int] = {}
     for number, group in enumerate(groups):
         if not isinstance(group, (list, tuple, range)) or not len(group):
             message = f"{name}: group {number} is {group!r}; allowed: a list of at least one rank"
-            raise NkiValidationError(message, code="replica-group-form")
+            raise invalid(message, code="replica-group-form")
         found.append([_rank(name, r) for r in group])
         for rank in found[-1]:
             if rank in seen:
@@ -69,11 +68,10 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
                     if seen[rank] != number
                     else (f"group {number} twice")
                 )
-                raise NkiValidationError(
-                    f"{name}: rank {rank} is in {where} of {shown(found)}; groups must not overlap",
-                    code="replica-group-overlap",
-                    numbers={"rank": rank},
+                message = (
+                    f"{name}: rank {rank} is in {where} of {shown(found)}; groups must not overlap"
                 )
+                raise invalid(message, code="replica-group-overlap", rank=rank)
             seen[rank] = number
     return found
 
@@ -82,21 +80,20 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
     """[source, target] pairs; no rank sends or receives twice."""
     if not isinstance(value, (list, tuple)) or not value:
         message = f"{name}={shown(value)}; allowed: a list of (source, target) pairs"
-        raise NkiValidationError(message, code="collective-pairs", numbers={"got": value})
+        raise invalid(message, code="collective-pairs", got=value)
     found = []
     for pair in value:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             message = f"{name} has {pair!r}; allowed: (source, target) pairs"
-            raise NkiValidationError(message, code="collective-pairs")
+            raise invalid(message, code="collective-pairs")
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
         times = Counter([p[side] for p in found])
         twice = sorted(rank for rank, n in times.items() if n > 1)
         if twice:
-            raise NkiValidationError(
-                f"{name}: rank {twice[0]} {label} {times[twice[0]]} times; at most once",
-                code="collective-pairs",
-                numbers={"rank": twice[0], "got": times[twice[0]], "most": 1},
+            message = f"{name}: rank {twice[0]} {label} {times[twice[0]]} times; at most once"
+            raise invalid(
+                message, code="collective-pairs", rank=twice[0], got=times[twice[0]], most=1
             )
     return found
 
@@ -134,7 +131,7 @@ def _channels(name: str, value: Any) -> list[int]:
         if len(ids) == len(value) == len(set(ids)):
             return [int(v) for v in ids]
     message = f"{name}={shown(value)}; allowed: a list of different ints from 0"
-    raise NkiValidationError(message, code="replica-group-form", numbers={"got": value})
+    raise invalid(message, code="replica-group-form", got=value)
 
 
 GROUPS: Final = Custom(rank_groups)
@@ -167,23 +164,19 @@ def limitation(text: str, *, code: str, numbers: Mapping[str, Any] | None = None
 @rule
 def lists(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Operands are lists of equal length."""
-    lengths = {}
+    lengths: dict[str, Any] = {}
     for name in names:
         if not isinstance(i[name], list) or not i[name]:
-            message = f"{name} must be a list of at least one tensor"
-            raise NkiValidationError(message, code="collective-lists")
+            raise invalid(f"{name} must be a list of at least one tensor", code="collective-lists")
         for n, a in enumerate(i[name]):
             if not isinstance(a, Access):
-                message = f"{name}[{n}] is a list; allowed: a tensor"
-                raise NkiValidationError(message, code="collective-lists")
+                raise invalid(f"{name}[{n}] is a list; allowed: a tensor", code="collective-lists")
         lengths[name] = len(i[name])
     if len(set(lengths.values())) > 1:
-        raise NkiValidationError(
-            f"{' and '.join(names)} must have as many tensors: got "
-            + ", ".join(f"{name} {n}" for name, n in lengths.items()),
-            code="collective-lists",
-            numbers={**lengths},
+        message = f"{' and '.join(names)} must have as many tensors: got " + ", ".join(
+            f"{name} {n}" for name, n in lengths.items()
         )
+        raise invalid(message, code="collective-lists", **lengths)
 
 
 @rule
@@ -193,24 +186,23 @@ def memories(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     onchip = [a for _, a in every if a.region.on_chip]
     if onchip and len(onchip) < len(every):
         other = next(a for _, a in every if not a.region.on_chip)
-        raise NkiValidationError(
+        message = (
             f"{onchip[0].storage.label} is in SBUF and {other.storage.label} in HBM; a "
-            "collective's tensors must all be in HBM or all in SBUF",
-            code="collective-memory",
+            "collective's tensors must all be in HBM or all in SBUF"
         )
+        raise invalid(message, code="collective-memory")
     for _, a in every:
         if a.dynamic is not None and a.dynamic.kind != "scalar":
-            raise NkiValidationError(
+            raise invalid(
                 f"{a.storage.label} is addressed row by row; collectives take no vector offsets",
                 code="vector-offset",
             )
     for pair in _facing(i, names):
         if len({a.dtype for a in pair}) > 1:
-            raise NkiValidationError(
-                "a collective doesn't convert: got dtypes "
-                + ", ".join(f"{name} {a.dtype}" for name, a in zip(names, pair)),
-                code="dtype-mismatch",
+            message = "a collective doesn't convert: got dtypes " + ", ".join(
+                f"{name} {a.dtype}" for name, a in zip(names, pair)
             )
+            raise invalid(message, code="dtype-mismatch")
 
 
 def _named(i: Instruction, names: tuple[str, ...]) -> Iterator[tuple[str, Access]]:
@@ -225,11 +217,8 @@ def _facing(i: Instruction, names: tuple[str, ...]) -> Iterator[tuple[Access, ..
 def coalesced(i: Instruction, arch: Arch) -> None:
     """Several tensors at once only in HBM."""
     if len(i["srcs"]) > 1 and i["srcs"][0].region.on_chip:
-        raise NkiValidationError(
-            f"{len(i['srcs'])} tensors in SBUF; several at once (coalesced) only in HBM",
-            code="collective-lists",
-            numbers={"got": len(i["srcs"]), "most": 1},
-        )
+        message = f"{len(i['srcs'])} tensors in SBUF; several at once (coalesced) only in HBM"
+        raise invalid(message, code="collective-lists", got=len(i["srcs"]), most=1)
 
 
 @rule
@@ -237,11 +226,8 @@ def one_each(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """Exactly one tensor per list."""
     for name in names:
         if len(i[name]) != 1:
-            raise NkiValidationError(
-                f"{name} has {len(i[name])} tensors; allowed: exactly one",
-                code="collective-lists",
-                numbers={"got": len(i[name]), "allowed": 1},
-            )
+            message = f"{name} has {len(i[name])} tensors; allowed: exactly one"
+            raise invalid(message, code="collective-lists", got=len(i[name]), allowed=1)
 
 
 @rule
@@ -255,12 +241,11 @@ def equal_group_size(i: Instruction) -> int:
     """Members of each group; shapes are the same on all ranks, so groups must be equally large."""
     sizes = [len(g) for g in i["replica_group"]]
     if len(set(sizes)) > 1:
-        raise NkiValidationError(
+        message = (
             f"groups of {sizes} ranks; the shapes of {i.opcode} depend on the group's size, so all "
-            "groups must have the same",
-            code="replica-group-sizes",
-            numbers={"got": sizes},
+            "groups must have the same"
         )
+        raise invalid(message, code="replica-group-sizes", got=sizes)
     return sizes[0]
 
 
@@ -269,12 +254,8 @@ def dimension(i: Instruction, arch: Arch) -> None:
     dim, first = i["collective_dim"], i["srcs"][0]
     last = min(len(a.shape) for _, a in _named(i, ("srcs", "dsts"))) - 1
     if not 0 <= dim <= last:
-        raise NkiValidationError(
-            f"collective_dim={dim}; tensors have {last + 1} dimensions, allowed: 0 to {last}",
-            code="axis",
-            hint="",
-            numbers={"got": dim, "least": 0, "most": last},
-        )
+        message = f"collective_dim={dim}; tensors have {last + 1} dimensions, allowed: 0 to {last}"
+        raise invalid(message, code="axis", hint="", got=dim, least=0, most=last)
     most = 1 if i.opcode == "all_gather" and first.region.on_chip else 0
     if dim > most:
         limitation(
@@ -311,12 +292,11 @@ def gathered(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
             continue
         wanted = tuple(s * size if d == dim else s for d, s in enumerate(part.shape))
         if whole.shape != wanted:
-            raise NkiValidationError(
+            message = (
                 f"{large}[{n}] has shape {whole.shape}; {small}[{n}] of shape {part.shape} and "
-                f"{size} ranks need {wanted} (collective_dim={dim})",
-                code="collective-shape",
-                numbers={"got": whole.shape, "allowed": wanted},
+                f"{size} ranks need {wanted} (collective_dim={dim})"
             )
+            raise invalid(message, code="collective-shape", got=whole.shape, allowed=wanted)
 
 
 @rule
@@ -336,13 +316,10 @@ def channels(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
         )
         if not good:
             message = f"{name} must be a list with, for each channel, a list of exactly one tensor"
-            raise NkiValidationError(message, code="collective-lists")
+            raise invalid(message, code="collective-lists")
         if len(value) != len(ids):
-            raise NkiValidationError(
-                f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}",
-                code="collective-channels",
-                numbers={"got": len(value), "allowed": len(ids)},
-            )
+            message = f"{name} has {len(value)} channels, channel_ids={ids} names {len(ids)}"
+            raise invalid(message, code="collective-channels", got=len(value), allowed=len(ids))
 
 
 @rule
@@ -351,12 +328,11 @@ def equal_sizes(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     for first, *others in _facing(i, names):
         for name, a in zip(names[1:], others):
             if a.size != first.size or (a.region.on_chip and a.shape[0] != first.shape[0]):
-                raise NkiValidationError(
+                message = (
                     f"{name} has shape {a.shape}, {names[0]} {first.shape}; they must hold as many "
-                    "elements (in SBUF, partition by partition)",
-                    code="collective-shape",
-                    numbers={"got": a.shape, "allowed": first.shape},
+                    "elements (in SBUF, partition by partition)"
                 )
+                raise invalid(message, code="collective-shape", got=a.shape, allowed=first.shape)
 
 
 @rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_dist.arch import Arch
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.program import Instruction
 
@@ -94,19 +94,15 @@ def _blocks(i: Instruction, arch: Arch) -> None:
     for n, (src, dst) in enumerate(zip(i["srcs"], i["dsts"])):
         flat = dim == 0 and not src.region.on_chip and src.size == dst.size
         if not flat and src.shape != dst.shape:
-            raise NkiValidationError(
-                f"dsts[{n}] has shape {dst.shape}, srcs[{n}] {src.shape}; they must be equal",
-                code="collective-shape",
-                numbers={"got": dst.shape, "allowed": src.shape},
-            )
+            message = f"dsts[{n}] has shape {dst.shape}, srcs[{n}] {src.shape}; they must be equal"
+            raise invalid(message, code="collective-shape", got=dst.shape, allowed=src.shape)
         for name, a in (("srcs", src), ("dsts", dst)):
             if a.shape[dim] % size:
-                raise NkiValidationError(
+                message = (
                     f"{name}[{n}] has {a.shape[dim]} elements along collective_dim={dim}; must be "
-                    f"a multiple of the {size} ranks of a group",
-                    code="collective-shape",
-                    numbers={"got": a.shape[dim], "multiple": size},
+                    f"a multiple of the {size} ranks of a group"
                 )
+                raise invalid(message, code="collective-shape", got=a.shape[dim], multiple=size)
 
 
 @r.collective(*r.COALESCED, r.in_hbm("srcs dsts"), r.dimension, _blocks)

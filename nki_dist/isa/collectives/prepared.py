@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_dist.errors import CompileError, NkiError, NkiValidationError
+from nki_dist.errors import CompileError, NkiError, invalid
 from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.handle import NkiInstruction
@@ -139,21 +139,18 @@ def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
         if not arguments["recv_counts_known"]:
             dma_copy(_rows(prepared.arguments["metadata_tensor"], 2, 3), _rows(prepared.copy, 2, 3))
         return done
-    raise CompileError(
-        f"{problem}; each prepare is followed by exactly one trigger of its kind",
-        instruction=what,
-        code="collective-prepare",
-    )
+    message = f"{problem}; each prepare is followed by exactly one trigger of its kind"
+    raise CompileError(message, instruction=what, code="collective-prepare")
 
 
 def _check(spec: Spec, arguments: dict[str, Any], tracer: Any) -> None:
     """Everything that the undivided operation checks, before something is recorded."""
     if tracer.arch.fabric == "switch":
-        raise NkiValidationError(
+        message = (
             f"prepare and trigger on {tracer.arch.name}, which has NeuronSwitch; allowed: "
-            f"ncc.{spec.name}",
-            code="collective-prepare",
+            f"ncc.{spec.name}"
         )
+        raise invalid(message, code="collective-prepare")
     accepted = {name: role.accept(name, arguments[name]) for name, role in spec.roles.items()}
     spec.verify(Instruction(spec.name, accepted, "cc", -1, -1), tracer.arch)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
-from nki_dist.errors import NkiValidationError
+from nki_dist.errors import invalid
 from nki_dist.isa.collectives import _roles as r
 from nki_dist.isa.operands import FLAG, Counts
 from nki_dist.program import Access, Instruction
@@ -18,16 +18,15 @@ def flat_buffers(i: Instruction, arch: Arch) -> None:
         a = i[name][0]
         if a.region.on_chip:
             message = f"{name}[0] is {a.storage.label}; must be in HBM"
-            raise NkiValidationError(message, code="collective-memory")
+            raise invalid(message, code="collective-memory")
     size = r.equal_group_size(i)
     _check_metadata(i, size)
     if not i["has_rdispls"] and i["dsts"][0].size % size:
-        raise NkiValidationError(
+        message = (
             f"dst has {i['dsts'][0].size} elements; without receive displacements it is divided "
-            f"into {size} equal slots, one per rank",
-            code="collective-shape",
-            numbers={"got": i["dsts"][0].size, "multiple": size},
+            f"into {size} equal slots, one per rank"
         )
+        raise invalid(message, code="collective-shape", got=i["dsts"][0].size, multiple=size)
 
 
 def _check_metadata(i: Instruction, size: int) -> None:
@@ -37,23 +36,21 @@ def _check_metadata(i: Instruction, size: int) -> None:
     if not i["has_rdispls"]:  # a fourth row may be omitted, and may be there
         shapes.append((*shapes[0][:-2], 4, size))
     if meta.shape not in shapes:
-        raise NkiValidationError(
+        message = (
             f"metadata_tensor has shape {meta.shape} in {meta.region.value}; allowed: "
-            + " or ".join(map(str, shapes)),
-            code="collective-metadata",
-            numbers={"got": meta.shape},
+            + " or ".join(map(str, shapes))
         )
+        raise invalid(message, code="collective-metadata", got=meta.shape)
     if meta.dynamic is not None:
         message = "metadata_tensor must have an address known when tracing"
-        raise NkiValidationError(message, code="collective-metadata")
+        raise invalid(message, code="collective-metadata")
     row, column = meta.strides[-2:]
     if row != size or (column != 1 and size > 1):
-        raise NkiValidationError(
+        message = (
             f"metadata_tensor has strides {row} and {column} between rows and columns; it must be "
-            f"contiguous, with strides {size} and 1",
-            code="collective-metadata",
-            numbers={"got": [row, column], "allowed": [size, 1]},
+            f"contiguous, with strides {size} and 1"
         )
+        raise invalid(message, code="collective-metadata", got=[row, column], allowed=[size, 1])
 
 
 def rows_read(i: Instruction) -> list[Access]:
