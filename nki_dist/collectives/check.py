@@ -14,7 +14,7 @@ from typing import Final
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.collectives._roles import MAX_CHANNELS, limited
+from nki_dist.isa.collectives.roles import MAX_CHANNELS, limited
 from nki_dist.program import Instruction, Program, instructions
 from nki_dist.ranges import named, shown
 from nki_dist.topology.topology import Topology
