@@ -21,7 +21,6 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
-from nki_dist.cachekey import Fingerprinter
 from nki_dist.checks import DEFAULT
 from nki_dist.compiler.compile import check_core, check_launch, trace_core, trace_for
 from nki_dist.compiler.compiled import Compiled
@@ -32,6 +31,7 @@ from nki_dist.core_actor.placement import pack
 from nki_dist.hbm.layout import Layout, fill_stack, lay_out
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.launcher.binding import BoundArguments, bind_arguments, collect_outputs
+from nki_dist.launcher.cachekey import Fingerprinter
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.results import read_outputs
 from nki_dist.linking.link import link

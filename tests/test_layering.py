@@ -38,12 +38,11 @@ LAYERS = (
     {"isa"},
     {"language"},
     {"compiler", "timing", "report"},  # a profile writes its page, which is made of its timeline
-    {"cachekey"},
     {"collectives"},
     {"hbm"},
     {"linking"},  # programs become operations, which runtime binds to memory
     {"runtime"},
-    {"core_actor", "stepping"},  # where cores run: in other processes, under a debugger
+    {"core_actor"},  # cores in other processes
     {"insight"},
     {"launcher"},
     {"migrate"},  # rewrites text; knows no kernel, and only the command knows it
@@ -205,7 +204,6 @@ NAMELESS_ROOMS = (
     "linking/",
     "runtime/",
     "core_actor/",
-    "stepping/",
     "insight/",
 )
 

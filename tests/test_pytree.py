@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nki_dist.cachekey import Fingerprinter
 from nki_dist.errors import CompileError
+from nki_dist.launcher.cachekey import Fingerprinter
 from nki_dist.program.pytree import flatten, tree_map
 
 

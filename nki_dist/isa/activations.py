@@ -24,8 +24,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from nki_dist.errors import invalid
-from nki_dist.isa import _elementwise as e
-from nki_dist.isa import _special as s
+from nki_dist.isa import elementwise as e
+from nki_dist.isa import special_functions as s
 from nki_dist.ops.function import Function, function
 
 Unary: TypeAlias = "Function | np.ufunc"
@@ -126,7 +126,7 @@ def activation(name: str) -> Activation:
     """
     found = ACTIVATIONS.get(name) or ACTIVATIONS.get(_NUMPY_NAMES.get(name, ""))
     if found is None:
-        known = ", ".join(sorted(ACTIVATIONS))
-        message = f"{name!r} is no activation function; there are {known}"
+        names = ", ".join(sorted(ACTIVATIONS))
+        message = f"{name!r} is no activation function; there are {names}"
         raise invalid(message, code="operator-unknown")
     return found

@@ -26,6 +26,7 @@ from nki_dist.timing.exchange import EXCHANGES
 from nki_dist.timing.rendezvous import OpenRendezvous
 from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
+from tests.timing.build import events
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning")
 
@@ -158,7 +159,7 @@ def profiled(kernel, ranks: int, *args, lnc: int = 1):
 
 
 def collectives(run, opcode: str = "all_reduce") -> list:
-    return [e for e in run.profile.timeline.events() if e.instruction.opcode == opcode]
+    return [e for e in events(run.profile.timeline) if e.instruction.opcode == opcode]
 
 
 @pytest.mark.parametrize("lnc", [1, 2])
