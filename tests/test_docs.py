@@ -41,6 +41,10 @@ from tests.pages import (
 )
 from tests.test_layering import LAYERS
 
+sys.path.insert(0, str(ROOT / "docs"))
+
+from api_names import directives
+
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -170,6 +174,16 @@ def test_environment_variables_are_known_to_the_code(page: Path) -> None:
     named = set(re.findall(r"\b(?:NEURON|NKI)_[A-Z_]+\b", page.read_text()))
     source += (ROOT / "Makefile").read_text()  # variables that make takes
     assert not [n for n in named if f'"{n}"' not in source and f"$({n})" not in source]
+
+
+def test_architecture_has_every_room_and_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
+    assert rooms <= set(re.findall(r"\w+", page))
+    named = set(re.findall(r"`([a-z_]+/[\w/]+)(?:`|\.py)", page)) - {"tests"}
+    places = [ROOT, ROOT / "nki_dist"]
+    lost = [n for n in named if not any(p.exists() for at in places for p in at.glob(f"{n}*"))]
+    assert len(named) > 40 and not lost
 
 
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
@@ -329,7 +343,7 @@ def referenced() -> dict[str, list[str]]:
     )
     for page in sorted((ROOT / "docs/api").glob("*.md")):
         module = ""
-        for kind, name in directive.findall(page.read_text()):
+        for kind, name in directive.findall(directives(page.read_text())):
             if kind == "currentmodule":
                 module = name
             else:
