@@ -176,6 +176,16 @@ def test_environment_variables_are_known_to_the_code(page: Path) -> None:
     assert not [n for n in named if f'"{n}"' not in source and f"$({n})" not in source]
 
 
+def test_architecture_has_every_room_and_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = {p.parent.name for p in (ROOT / "nki_dist").glob("*/__init__.py")}
+    assert rooms <= set(re.findall(r"\w+", page))
+    named = set(re.findall(r"`([a-z_]+/[\w/]+)(?:`|\.py)", page)) - {"tests"}
+    places = [ROOT, ROOT / "nki_dist"]
+    lost = [n for n in named if not any(p.exists() for at in places for p in at.glob(f"{n}*"))]
+    assert len(named) > 40 and not lost
+
+
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:
     listed = (
         (ROOT / "CONTRIBUTING.md").read_text().split("From the bottom:")[1].split("Packages")[0]
