@@ -61,11 +61,6 @@ def misspelt_keyword(x):
 
 
 @nki.jit
-def misspelt_keyword_of_nl(x):
-    return nl.ndarray((128, 8), dtype=F32, bufer=nl.sbuf)  # BAD
-
-
-@nki.jit
 def too_few_arguments(x):
     nisa.tensor_copy(tile(128, 8))  # BAD
     return x

@@ -9,11 +9,7 @@ import pytest
 
 import nki_dist as nki
 from nki_dist import errors
-from nki_dist.compiler.compile import compile_kernel
-from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.launcher.binding import bind_arguments, collect_outputs
 from nki_dist.launcher.session import session
-from nki_dist.program import TensorSignature
 from tests import bad_kernels as B
 
 HOSTS = ("inprocess", "ray")
@@ -69,13 +65,6 @@ def test_wrong_statement(worlds, kernel, error, instruction, words):
         refused(world.run, kernel, error, X, words=words, instruction=instruction)
 
 
-def test_misspelt_keyword_of_a_language_function(worlds):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'bufer'") as caught:
-        worlds[1].run(B.misspelt_keyword_of_nl, X)
-    last = traceback.extract_tb(caught.value.__traceback__)[-1]
-    assert f"{last.filename}:{last.lineno}" == B.bad_line(B.misspelt_keyword_of_nl)
-
-
 def test_sbuf_over_capacity_names_the_largest(worlds):
     error = refused(
         worlds[1].run,
@@ -101,12 +90,6 @@ def test_wrong_arity_of_the_kernel(worlds):
         worlds[1].run(B.needs_two, X, X, X)
 
 
-@pytest.mark.parametrize("grid", [3, 8])
-def test_grid_over_the_limit(grid):
-    with pytest.raises(errors.LaunchError, match=rf"grid of {grid} cores; .*at most 2 \(the LNC"):
-        nki.simulate(B.needs_two[grid])(X, X)
-
-
 def test_exceptions_of_the_kernels_own_are_untouched(worlds):
     for world in worlds.values():
         with pytest.raises(B.OwnComplaint) as caught:
@@ -130,56 +113,6 @@ def test_uninitialised_output(worlds):
     with pytest.raises(errors.UninitializedReadError, match="1024 of 1024 elements") as caught:
         worlds[1].run(B.reads_what_nobody_wrote, X)
     assert caught.value.instruction == "nisa.dma_copy"
-
-
-# ---- program files ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """A compiled kernel on disk."""
-    function, x = B.own_exception_on_core_one.fn, np.ones((16, 24), np.float32)
-    bound = bind_arguments(function, (x,), {})
-    assert bound.signatures[0] == TensorSignature(0, (16, 24), bound.signatures[0].dtype, "x")
-    compiled = compile_kernel(
-        function,
-        "k",
-        nki.World(host="inprocess").arch,
-        Grid((), 1, ()),
-        bound.bind,
-        bound.signatures,
-        collect_outputs(function),
-    )
-    path = tmp_path / "kernel.nki-dist"
-    compiled.save(path)
-    return path
-
-
-def test_undamaged_file(saved):
-    assert Compiled.load(saved).programs[0].kernel == "k"
-
-
-def test_truncated_files(saved):
-    data = saved.read_bytes()
-    for end in (0, 1, 5, 10, len(data) // 3, len(data) - 1):
-        saved.write_bytes(data[:end])
-        with pytest.raises(errors.ProgramFormatError, match=str(saved)):
-            Compiled.load(saved)
-
-
-def test_flipped_bits(saved):
-    data = bytearray(saved.read_bytes())
-    for bit in np.random.default_rng(0).integers(0, 8 * len(data), 200):
-        data[bit // 8] ^= 1 << (bit % 8)
-        saved.write_bytes(data)
-        with pytest.raises(errors.ProgramFormatError):
-            Compiled.load(saved)
-        data[bit // 8] ^= 1 << (bit % 8)
-
-
-def test_no_file(tmp_path):
-    with pytest.raises(errors.LaunchError, match="can't read"):
-        Compiled.load(tmp_path / "none")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -41,6 +41,10 @@ from tests.pages import (
 )
 from tests.test_layering import LAYERS
 
+sys.path.insert(0, str(ROOT / "docs"))
+
+from api_names import directives
+
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -339,7 +343,7 @@ def referenced() -> dict[str, list[str]]:
     )
     for page in sorted((ROOT / "docs/api").glob("*.md")):
         module = ""
-        for kind, name in directive.findall(page.read_text()):
+        for kind, name in directive.findall(directives(page.read_text())):
             if kind == "currentmodule":
                 module = name
             else:

@@ -23,18 +23,26 @@ def test_number(n):
 """
 
 
-def commands(target: str, folder: Path) -> str:
+def commands(target: str, folder: Path, *more: str) -> str:
     """What make would run where nothing is installed."""
     if not shutil.which("make"):
         pytest.skip("no make")
-    made = ["make", "-n", target, f"VENV={folder}", "PYTHON=python3"]
-    return subprocess.run(made, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    made = ["make", "-n", target, f"VENV={folder}", "PYTHON=python3", *more]
+    bare = {name: value for name, value in os.environ.items() if name != "JOBS"}
+    done = subprocess.run(made, cwd=ROOT, env=bare, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def test_the_demo_needs_no_tools_of_developers(tmp_path):
     demo, tests = commands("demo", tmp_path), commands("test", tmp_path)
     assert "pip install" in demo and "[dev]" not in demo
     assert "[dev]" in tests and tests.count("-m venv") == 1  # on top of what the demo has
+
+
+def test_default_tests_share_the_processors_and_slow_ones_have_them_alone(tmp_path):
+    assert " -n 2 --dist loadfile " in commands("test", tmp_path)
+    assert " -n 5 --dist loadfile " in commands("test", tmp_path, "JOBS=5")
+    assert " -n " not in commands("slow", tmp_path).split("-m pytest")[1]
 
 
 @pytest.mark.parametrize(("program", "status"), [("print('well')", 0), ("exit('no')", 1)])

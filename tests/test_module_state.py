@@ -62,7 +62,6 @@ PROCESS_WIDE = {
     "nki_dist.core_actor.ray_start.slow_starts": "what Ray prints in this process",
     "nki_dist.launcher.idle.idlers": "one thread looks at all worlds that may idle",
     "nki_dist.launcher.session.in_task": "a process of Ray's is one from its start to its end",
-    "nki_dist.compat.spike.get_spike_singleton": "AWS's runtime, too, is one in a process",
     "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
 }
 
@@ -160,9 +159,8 @@ def _changed_names(tree: ast.AST) -> set[str]:
 
 @pytest.fixture(scope="module")
 def changed() -> frozenset[str]:
-    root = Path(nki_dist.__file__).parent
-    trees = [ast.parse(path.read_text()) for path in root.rglob("*.py")]
-    return frozenset().union(*(_changed_names(tree) for tree in trees))
+    paths = Path(nki_dist.__file__).parent.rglob("*.py")
+    return frozenset().union(*(_changed_names(ast.parse(path.read_text())) for path in paths))
 
 
 # torch.compile keeps what its compiled frames need in the globals of the functions they come from,

@@ -192,7 +192,7 @@ class Record(Printed):
             if first is not None:
                 r, at = first.region, first.worst()
                 lead = f"{first.name} departs first: {first.got[at]:.6g} where "
-                lead += f"{first.wanted[at]:.6g} is expected"
+                lead += f"{first.expected[at]:.6g} is expected"
                 key, places, before = r.key, r.bytes_of(np.asarray([at])), first.departs + 1
             way = Walk(log, key, places, before, limit, trusted(found))
             if way.steps:
@@ -201,8 +201,8 @@ class Record(Printed):
                 way = walk
             lead += "; "
         suspect, why = first_to_look_at(way.steps)
-        known = {(s.step, s.tensor) for s in way.steps}
-        steps = [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)]
+        seen = {(s.step, s.tensor) for s in way.steps}
+        steps = [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in seen)]
         return Origin(
             walk.value(),
             f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what,

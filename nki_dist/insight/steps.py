@@ -1,4 +1,4 @@
-"""What a record tells: writes, and the steps of the way that a number has come."""
+"""The answers of a record as objects: writes, and the steps of the way that a number has come."""
 
 from __future__ import annotations
 
@@ -300,12 +300,10 @@ class Origin(Printed, Sequence[Step]):
 def shown(values: np.ndarray) -> str:
     """Some values, short."""
     flat = np.asarray(values).reshape(-1)
-    text = ", ".join(f"{v:.6g}" if _is_number(v) else str(v) for v in flat[:SHOWN].tolist())
+    text = ", ".join(
+        f"{v:.6g}" if isinstance(v, (int, float)) else str(v) for v in flat[:SHOWN].tolist()
+    )
     return text + (", ..." if flat.size > SHOWN else "")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
 
 
 def table(lines: Sequence[str], empty: str) -> str:

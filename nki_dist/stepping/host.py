@@ -43,7 +43,7 @@ from nki_dist.linking.blas import one_blas_thread
 from nki_dist.program import Program, TensorSignature
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.group import CoreReport, make_reports
-from nki_dist.runtime.scheduler import CoreRun, Scheduler
+from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.stepping.again import Inputs, run_again
 from nki_dist.stepping.machine import Place
 from nki_dist.stepping.memory import Arena, RankMemory
@@ -171,12 +171,9 @@ class _Launch:
         core = self.cores[slot.core] = _Core(trace)
         body = partial(self._body, core, q.binds[slot.rank])
         if len(q.slots) == 1:
-            trace.machine.turns = Alone(body, partial(self._run, slot.core))
+            trace.machine.turns = Alone(body, lambda: self.scheduler.cores[slot.core])
         else:
             trace.machine.turns = InThread(body, f"{q.name} on core {slot.name}")
-
-    def _run(self, core: int) -> CoreRun:
-        return self.scheduler.cores[core]
 
     def _body(self, core: _Core, bind: Bind) -> None:
         q, trace = self.question, core.trace

@@ -36,11 +36,12 @@ class Lives:
         program: that is being recorded.
 
     Attributes:
-        known: False once something has dropped references that were counted; nothing is found then.
+        counted: False once something has dropped references that were counted: nothing is found
+            then.
     """
 
     def __init__(self, program: Program) -> None:
-        self.known = COUNTED and uses("references")
+        self.counted = COUNTED and uses("references")
         self._storages = program.storages
         self._recorded: Counter[int] = Counter()
         self._copy = Rewrite((), ())
@@ -60,6 +61,6 @@ class Lives:
             now: ordinal of the instruction that is about to run.
         """
         storage: Storage = self._storages[number]
-        if not self.known or storage.last >= now:
+        if not self.counted or storage.last >= now:
             return False
         return sys.getrefcount(storage) <= self._recorded[number] + _TABLE

@@ -91,7 +91,7 @@ class Machine:
         self.core.wires.print = place.print
         self.lives = Lives(program)
         platform = arch.get(program.platform)
-        self._kit = Kit(self._buffer, self.core, platform, place.workspace)
+        self._kit = Kit(lambda s: self.memory.buffer(s), self.core, platform, place.workspace)
         self.memory = CoreMemory(program, place.rank, place.arena, self.lives, self._kit.masks)
         self._linker = SingleLinker(program, self._kit)
         self._chains = Chains(platform, self._ended, beta1)
@@ -102,9 +102,6 @@ class Machine:
         self.ends = math.inf
         self.trips: list[int] = []
         self.done = 0
-
-    def _buffer(self, storage: Storage) -> np.ndarray:
-        return self.memory.buffer(storage)
 
     # ---- as the scheduler sees it -------------------------------------------------------------
 
@@ -142,10 +139,10 @@ class Machine:
             elif run_time_arguments(i):
                 self._chains.feed(i)
                 for part in self._linker.late.parts(i):
-                    self._run(spec, part, known=False)
+                    self._run(spec, part, settled=False)
                     self.memory.moved[i.ordinal] += spec.writes(part)
             else:
-                self._run(spec, i, known=True)
+                self._run(spec, i, settled=True)
         except (NkiError, MemoryError) as error:
             raise_at(error, i, self._where(i.location), self.place.slot.name)
         self.done += 1
@@ -168,11 +165,11 @@ class Machine:
         except NkiValidationError as error:  # of the program, not of this rank
             raise error.at(core=self.program.core) from None
 
-    def _run(self, spec: Spec, i: Instruction, known: bool) -> None:
+    def _run(self, spec: Spec, i: Instruction, settled: bool) -> None:
         if spec.accumulates:
             self._accumulate(i)
         with np.errstate(all="ignore"):  # poison in unused lanes is normal
-            chain = self._chains.feed(i) if known else None
+            chain = self._chains.feed(i) if settled else None
             if chain is None or self._begins(chain):
                 self._kit.begin()
                 self._linker.linked(i)()
@@ -189,8 +186,8 @@ class Machine:
         if a.storage.number not in self._kit.masks:
             self._kit.masks[a.storage.number] = np.zeros(a.storage.nbytes // 2, bool)
         if adds is None and not is_indirect(a):
-            held = self._kit.accumulating(a)
-            adds = True if held.all() else None if held.any() else False
+            sums = self._kit.accumulating(a)
+            adds = True if sums.all() else None if sums.any() else False
         i.accumulation = "runtime" if adds is None else "add" if adds else "replace"
 
     def _begins(self, chain: Chain) -> bool:

@@ -107,8 +107,8 @@ class RankMemory:
         Raises:
             NkiValidationError: the other core's allocation of this number differs.
         """
-        known = self._shared.get(storage.index)
-        if known is None:
+        first = self._shared.get(storage.index)
+        if first is None:
             memory = self._arena.fresh(storage.nbytes)
             if storage.data is None:
                 memory.view(storage.dtype.raw).fill(program.unwritten(storage.dtype))
@@ -116,7 +116,7 @@ class RankMemory:
                 memory[:] = np.frombuffer(storage.data, np.uint8)
             self._shared[storage.index] = program, storage, memory
         else:
-            compare_allocation(storage.index, known[:2], (program, storage))
+            compare_allocation(storage.index, first[:2], (program, storage))
 
     def adopt(self, program: Program, storage: Storage, contents: Bytes) -> None:
         """A tensor that was private until the kernel returned it."""
@@ -130,15 +130,15 @@ class RankMemory:
 
     def stack(self, compiled: Compiled, layout: Layout) -> Bytes:
         """The same as the HBM stack of an ordinary launch, as far as that is read afterwards."""
-        made = self._arena.fresh(layout.stack_bytes)
+        stack = self._arena.fresh(layout.stack_bytes)
         for index in compiled.read_back:
             at = layout.offsets["input", index]
-            made[at : at + len(self._inputs[index])] = self._inputs[index]
+            stack[at : at + len(self._inputs[index])] = self._inputs[index]
         for s in compiled.shared:
             if s.role == "shared":
                 at = layout.offsets["shared", s.index]
-                made[at : at + s.nbytes] = self.buffer(s)
-        return made
+                stack[at : at + s.nbytes] = self.buffer(s)
+        return stack
 
 
 class CoreMemory:

@@ -84,9 +84,9 @@ class DebugTrace(Trace):
 
     def emit(self, spec: Spec, args: dict[str, Any], engine: str) -> NkiInstruction:
         lives = self.machine.lives
-        lives.known &= not self.beta1  # which rewrites what it has recorded
+        lives.counted &= not self.beta1  # which rewrites what it has recorded
         handle = super().emit(spec, args, engine)
-        if lives.known:
+        if lives.counted:
             recorded = self.block[-1]
             assert isinstance(recorded, Instruction)
             lives.detach(recorded)
@@ -261,7 +261,10 @@ class DebugTrace(Trace):
         try:
             return self.loops.testing(frame)
         except CompileError:
-            if any("JUMP" in i.opname and i.argval <= i.offset for i in _instructions(frame)):
+            if any(
+                "JUMP" in i.opname and i.argval <= i.offset
+                for i in dis.get_instructions(frame.f_code)
+            ):
                 raise
             return None  # nothing goes round, as in what is typed in a debugger
 
@@ -281,10 +284,10 @@ class DebugTrace(Trace):
 
     def _round(self, rounds: _Rounds, value: int | None = None) -> OpenLoop:
         """Begin a round: what the last one made has ended."""
-        loop, made = rounds.loop, len(self.program.storages)
+        loop, count = rounds.loop, len(self.program.storages)
         self.end_chains()
-        self._finish_storages(loop, rounds.fresh, made)
-        rounds.fresh, rounds.any = made, True
+        self._finish_storages(loop, rounds.fresh, count)
+        rounds.fresh, rounds.any = count, True
         opened = OpenLoop(loop, self.block, self._ordinal)
         self._open.append(opened)
         if loop.register is not None and value is not None:
@@ -306,7 +309,7 @@ class DebugTrace(Trace):
             function: its body is a function, so nothing that it made may be used afterwards.
         """
         loop = rounds.loop
-        if not rounds.any and not _known(loop):
+        if not rounds.any and not _static(loop):
             self.skipped = True
         last = max(self._ordinal - 1, 0)
         for storage in rounds.touched:
@@ -315,8 +318,8 @@ class DebugTrace(Trace):
                 storage.last = last
         if self._open:
             self._open[-1].touched |= rounds.touched
-        made = OpenLoop(loop, self.block, rounds.first).ending(self.program)
-        if function or made:
+        ended = OpenLoop(loop, self.block, rounds.first).ending(self.program)
+        if function or ended:
             self._finish_storages(loop, rounds.fresh, len(self.program.storages))
 
     def _finish_storages(self, loop: Loop, start: int, stop: int) -> None:
@@ -327,10 +330,6 @@ class DebugTrace(Trace):
         self.machine.memory.forget(numbers)
 
 
-def _instructions(frame: FrameType) -> Iterator[dis.Instruction]:
-    return dis.get_instructions(frame.f_code)
-
-
-def _known(loop: Loop) -> bool:
+def _static(loop: Loop) -> bool:
     """Whether the kernel's text says how often it goes round."""
     return loop.kind == "for" and isinstance(loop.start, int) and isinstance(loop.stop, int)

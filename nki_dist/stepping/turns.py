@@ -1,4 +1,4 @@
-"""Several kernels in one process that run in turn: a thread for each core, one of which runs.
+"""Lets several kernels of one process run in turn: a thread for each core, one of which runs.
 
 A debugger, `breakpoint()` and exceptions need a Python stack for each core, so a core can't be a
 coroutine of the scheduler; it is a thread that hands its turn back where it waits for a message.

@@ -1,4 +1,4 @@
-"""Room on chip in simulated time: a tensor that wasn't placed needs bytes before it is written.
+"""Makes tensors wait for bytes of SBUF and PSUM in simulated time, if the kernel didn't place them.
 
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
 run ahead. Here room is given in the order in which the kernel first touches its tensors, piece by

@@ -1,4 +1,4 @@
-"""The state of one core in a replay: its queues, its engines, what each instruction waits for.
+"""One core while its instructions get simulated times: queues, engines, what each waits for.
 
 A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
 the first of those that are ready, no further ahead of the first it hasn't issued than the core's
@@ -205,7 +205,7 @@ class CoreReplay:
         if table and table != self._table:
             self._table = table
             loaded = start + self.arch.act_table_load_ns
-            timeline.table_loads[at] = TableLoad(at, start, loaded, function)
+            timeline.table_loads[at] = TableLoad(start, loaded, function)
             start = loaded
         end = over = start + fixed.occupancy
         if self.graph.executed[at].engine == "tensor":

@@ -1,4 +1,4 @@
-"""What every execution of an instruction has in common: its cost, its transfer, its locks.
+"""Works out costs, transfers and locks of instructions, once for all that have the same pattern.
 
 Most instructions of a kernel repeat a few patterns at other addresses, and an instruction's file
 works out costs from what such a pattern says (`Spec`: `cost`). So each pattern is worked out once.
@@ -39,17 +39,17 @@ class Fixed:
 def describe(graph: OrderGraph, arch: Arch, plan: Plan) -> dict[int, Fixed]:
     """By ordinal, for every instruction of a program; cores that run it share the result."""
     found: dict[int, Fixed] = {}
-    known: dict[Hashable, Fixed] = {}
+    cache: dict[Hashable, Fixed] = {}
     for i in instructions(graph.program.body):
         try:
             pattern = _pattern(i, plan)
-            fixed = known.get(pattern)
+            fixed = cache.get(pattern)
         except TypeError:  # lists of operands and the like aren't compared
             pattern, fixed = None, None
         if fixed is None:
             fixed = _described(i, graph.tensors[i.ordinal], arch, plan)
             if pattern is not None:
-                known[pattern] = fixed
+                cache[pattern] = fixed
         found[i.ordinal] = fixed
     return found
 

@@ -1,4 +1,4 @@
-"""Replaying the programs of a launch in simulated time: their order graphs, then their events.
+"""Works out when everything in a launch happens in simulated time, by replaying its programs.
 
 What happens when is worked out in `events`; what an instruction costs, in `core`, `engines` and
 `dma`. Invariant: no host clock takes part, so the same launch gives the same bits. Doesn't model

@@ -94,12 +94,3 @@ def test_a_family_unlike_the_others_widens_the_band_of_all():
     off += [point(f"f0-{n}", 0.8, bounds=SHAPES[n % 3]) for n in range(18)]
     assert widths.left_out(off)["f0"] == 0.0
     assert widths.fitted(off).by_bound["kernel"] > widths.fitted(equal).by_bound["kernel"]
-
-
-def test_one_family_alone_is_judged_by_itself():
-    of = [point(f"a-{n}", 0.01 * n) for n in range(40)]
-    assert widths.left_out(of)["a"] == pytest.approx(widths.AIM, abs=0.04)
-
-
-def test_errors_of_nothing_still_have_a_width():
-    assert min(widths.fitted([point("a-1"), point("b-1")]).by_bound.values()) > 0

@@ -14,7 +14,7 @@ import nki_dist.collectives as ncc
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import dtypes
-from nki_dist.dtypes.poison import fill_poison
+from nki_dist.dtypes.poison import poison_bits
 from nki_dist.errors import RaceWarning, UninitializedReadError, UnwrittenOutputWarning
 
 pytestmark = [
@@ -28,6 +28,12 @@ X = np.random.default_rng(4).standard_normal((12, 10)).astype(np.float32)
 @pytest.fixture(params=["inprocess", "ray"])
 def host(request):
     return request.param
+
+
+@pytest.fixture(scope="module", params=["inprocess", "ray"])
+def world(request):
+    with nki.World(host=request.param) as made:
+        yield made
 
 
 @nki.jit
@@ -57,15 +63,14 @@ def said(call):
     return result, [warning.message for warning in found]
 
 
-def test_rows_that_no_iteration_stored(host):
-    with nki.World(host=host) as world:
-        (out,), texts = said(lambda: world.run(first_rows, X, counts(9)))
-        assert np.array_equal(out[:9], np.repeat(X[:1], 9, 0))
-        (text,) = texts
-        assert "30 of 120 elements of output, out" in text and "nobody wrote: rows 9 to 11" in text
-        assert said(lambda: world.run(first_rows, X, counts(12)))[1] == []
-        _, (text,) = said(lambda: world.run(first_rows, X, counts(0)))
-        assert "120 of 120 elements" in text  # no error: it may well be right for this data
+def test_rows_that_no_iteration_stored(world):
+    (out,), texts = said(lambda: world.run(first_rows, X, counts(9)))
+    assert np.array_equal(out[:9], np.repeat(X[:1], 9, 0))
+    (text,) = texts
+    assert "30 of 120 elements of output, out" in text and "nobody wrote: rows 9 to 11" in text
+    assert said(lambda: world.run(first_rows, X, counts(12)))[1] == []
+    _, (text,) = said(lambda: world.run(first_rows, X, counts(0)))
+    assert "120 of 120 elements" in text  # no error: it may well be right for this data
 
 
 def test_strict(host):
@@ -137,11 +142,10 @@ def rows_from(x, start):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
-def test_a_tile_that_was_filled_in_part(host, dtype):
+def test_a_tile_that_was_filled_in_part(world, dtype):
     x = (X * 9).astype(dtype)
-    with nki.World(host=host) as world:
-        assert said(lambda: world.run(rows_from, x, counts(4)))[1] == []
-        _, (text,) = said(lambda: world.run(rows_from, x, counts(7)))
+    assert said(lambda: world.run(rows_from, x, counts(4)))[1] == []
+    _, (text,) = said(lambda: world.run(rows_from, x, counts(7)))
     assert "30 of 80 elements" in text and "nobody wrote: rows 5 to 7" in text
 
 
@@ -193,7 +197,8 @@ def test_data_that_is_equal_to_the_pattern_is_no_alarm():
     with nki.World(host="inprocess", check="strict") as world:
         for dtype in (np.uint8, np.int16, np.int32, ml_dtypes.float8_e4m3fn, np.float32):
             x = np.empty((12, 10), dtype)
-            fill_poison(x, dtypes.of(dtype))
+            element = dtypes.of(dtype)
+            x.view(element.raw)[...] = poison_bits(element)
             assert said(lambda x=x: world.run(rows_from, x, counts(4)))[1] == []
 
 

@@ -176,18 +176,6 @@ def test_n_gather(dtype):
     assert np.array_equal(n_gather(data, index, (77, 120)), want)
 
 
-def test_n_gather_in_place():
-    data = numbers(12, (20, 30))
-    index = RNG(13).integers(0, 30, (20, 30)).astype(np.uint32)
-
-    def body(d, i, out):
-        nisa.nc_n_gather(d, d, i)
-        nisa.tensor_copy(out, d)
-
-    (got,) = on_tiles(body, [data, index], [((20, 30), np.float32)])
-    assert np.array_equal(got, np.take_along_axis(data, index, 1))
-
-
 def test_n_gather_refuses():
     data, index = numbers(14, (20, 30)), np.zeros((20, 4), np.uint32)
     index[7, 2] = 30

@@ -106,29 +106,6 @@ def test_one_column_destination_that_is_also_the_second_operand():
     np.testing.assert_array_equal(got, x * x - y)
 
 
-def test_shifted_destination_overlapping_its_source():
-    x = numbers(8, (11, 10))
-
-    def body(tile, out):
-        nisa.tensor_scalar(dst=tile[:, 1:10], data=tile[:, 0:9], op0=nl.add, operand0=1.0)
-        nisa.tensor_copy(dst=out, src=tile)
-
-    got = on_tiles(body, [x], [(x.shape, np.float32)])[0]
-    np.testing.assert_array_equal(got, np.concatenate([x[:, :1], x[:, :9] + 1], axis=1))
-
-
-def test_strided_views_other_shape_and_psum():
-    x = numbers(9, (33, 4, 6), BF16)
-
-    def body(data, dst):
-        nisa.tensor_scalar(dst=dst[:, 0:24:2], data=data[:, :, 1:4], op0=nl.add, operand0=0.5)
-
-    got = on_tiles(body, [x], [((33, 24), np.float32)], psum=(0, 1))[0]
-    expected = np.full((33, 24), 7, np.float32)
-    expected[:, ::2] = (x[:, :, 1:4].astype(np.float32) + np.float32(0.5)).reshape(33, 12)
-    np.testing.assert_array_equal(got, expected)
-
-
 def test_destination_that_repeats_a_column_keeps_the_last_element():
     x = numbers(10, (12, 5))
 

@@ -61,16 +61,6 @@ def test_free_dimensions_are_flattened_and_may_be_strided():
     assert np.array_equal(got[..., 1], x[:, :, 0:2].transpose(0, 2, 1).reshape(20, 12).T)
 
 
-def test_in_place_on_the_vector_engine():
-    x = numbers(4, (32, 32), BF16)
-
-    def body(x, out):
-        nisa.nc_transpose(x, x)
-        nisa.tensor_copy(out, x)
-
-    assert np.array_equal(on_tiles(body, [x], [((32, 32), BF16)])[0], x.T)
-
-
 def test_default_engine_follows_the_memories():
     x = numbers(5, (64, 64))
     on_tiles(lambda x, out: nisa.nc_transpose(out, x), [x], [((64, 64), np.float32)], psum=[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,19 +22,19 @@ from nki_dist.timing.timeline import Timeline
 _UNEQUAL: Final = 1.1  # times the mean that the busiest core works
 
 
-def unbalanced(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def unbalanced(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Cores whose busiest engine works longer than that of the others."""
     if len(timeline.cores) < 2:
-        return
+        return None
     # Of DMA, the busiest of its engines.
     work = [max(0.0, *core.dma_busy, *busy_ns(core).values()) for core in timeline.cores]
     mean = sum(work) / len(work)
     most = max(range(len(work)), key=work.__getitem__)
     if work[most] <= _UNEQUAL * mean:
-        return
+        return None
     core = timeline.cores[most]
     lines = durations(x for x in executed(timeline) if x[0] is core and x[2].engine != "cc")
-    yield Suspect(
+    return Suspect(
         "unbalanced cores",
         f"the busiest engine of rank {core.seat.rank} core {core.seat.core} works "
         f"{work[most] / 1000:,.1f} us, that of a core on average {mean / 1000:,.1f} us; divide the "

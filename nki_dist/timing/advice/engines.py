@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from nki_dist.arch import Arch
@@ -27,13 +26,13 @@ _COMPUTE: Final = ("vector", "scalar")  # those that reach PSUM and may be told 
 _IDLE: Final = 0.7  # of the crowded one's time, what another may be busy to count as idle
 
 
-def crowded_engine(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def crowded_engine(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Instructions that empty PSUM, where another engine that reaches it has less to do."""
     each = [busy_ns(core) for core in timeline.cores]  # the core where an engine is busiest counts
     busy = {e: max((ns.get(e, 0.0) for ns in each), default=0.0) for e in _COMPUTE}
     crowded, other = sorted(_COMPUTE, key=lambda e: -busy[e])
     if not busy[crowded] or busy[other] > _IDLE * busy[crowded]:
-        return
+        return None
     movable = {
         part.graph.line(i.location)
         for part in distinct(timeline)
@@ -43,12 +42,12 @@ def crowded_engine(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     took = durations(x for x in executed(timeline) if x[2].engine in _COMPUTE)
     lines = critical({line: took.get(line, 0.0) for line in movable}, spent)
     if not lines:
-        return
+        return None
 
     def moved(i: Instruction) -> Instruction | None:
         return _on(i, other, timeline.arch) if i.engine == crowded else None
 
-    yield Suspect(
+    return Suspect(
         "PSUM emptied by a busy engine",
         f"{crowded.capitalize()} is busy {busy[crowded] / 1000:,.1f} us, {other.capitalize()} "
         f"{busy[other] / 1000:,.1f} us; instructions on {crowded.capitalize()} copy results out of "
@@ -79,14 +78,14 @@ def _on(i: Instruction, engine: str, arch: Arch) -> Instruction | None:
     return moved
 
 
-def wide_products(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def wide_products(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Products in float32, which Tensor makes in several passes."""
     arch = timeline.arch
     found = [x for x in executed(timeline) if _narrowed(x[2]) is not None]
     lines = critical(durations(found), spent)
     if not lines:
-        return
-    yield Suspect(
+        return None
+    return Suspect(
         "float32 products",
         (
             f"1 product of float32 takes {arch.matmul_fp32_passes} passes; in bfloat16, with sums "

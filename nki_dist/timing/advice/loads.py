@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -30,7 +29,7 @@ _ONE_BY_ONE: Final = (
 # ---- pieces -------------------------------------------------------------------------------------
 
 
-def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def small_transfers(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Transfers that take twice as long as their bytes need."""
     arch = timeline.arch
     found = [
@@ -41,7 +40,7 @@ def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     ]
     lines = critical(durations(found), spent)
     if not lines:
-        return
+        return None
     costs = [core.costs[i.ordinal] for core, _, i in found]
     size, pieces = sum(c.dma_bytes for c in costs), sum(c.dma_elements for c in costs)
 
@@ -55,7 +54,7 @@ def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         issue = t.issue_ns * ratio  # of so many fewer transfers
         return replace(fixed, transfer=replace(t, parts=parts, packets=0.0, issue_ns=issue))
 
-    yield Suspect(
+    return Suspect(
         "small transfers",
         f"{_moved(len(found), size)} in pieces of {size / pieces:,.0f}, so small that each takes "
         "more than twice as long as its bytes need; "
@@ -90,7 +89,7 @@ def _by_elements(found: Executed) -> bool:
 # ---- descriptors --------------------------------------------------------------------------------
 
 
-def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def run_time_descriptors(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Queues on which transfers wait because descriptors are made one after the other."""
     arch = timeline.arch
     found = [
@@ -100,7 +99,7 @@ def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
     ]
     lines, count = critical(durations(found), spent), len(found)
     if not lines:
-        return
+        return None
     issue = max(core.transfers[i.ordinal].issue_ns for core, _, i in found)
     lead = max(arch.dma_trigger_ns, arch.dma_semaphore_ns * arch.dma_lead_fraction)
 
@@ -111,7 +110,7 @@ def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         t = replace(t, mode="none", queue="", issue_ns=arch.dma_trigger_ns, lead_ns=lead)
         return replace(fixed, transfer=t)
 
-    yield Suspect(
+    return Suspect(
         "one queue for descriptors",
         f"{'1 transfer has' if count == 1 else f'{count:,} transfers have'} descriptors that are "
         f"made when {'it runs' if count == 1 else 'they run'}, {issue:,.0f} ns each, "

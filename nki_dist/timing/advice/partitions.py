@@ -11,12 +11,11 @@ few rows of a tile that has more, tiles whose addresses on chip are only known a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from nki_dist.arch import Arch
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
 from nki_dist.timing.advice.packs import Pack, packs
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, distinct
 from nki_dist.timing.dma import shared
@@ -26,7 +25,7 @@ from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 
-def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def idle_partitions(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Tiles of few partitions with long rows."""
     arch = timeline.arch
     cut: dict[int, dict[int, Fixed]] = {}  # by graph's identity and ordinal
@@ -50,13 +49,13 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
                 durations[line] = durations.get(line, 0.0) + took
                 busy[i.engine] = busy.get(i.engine, 0.0) + took
     if not durations:
-        return
+        return None
     engine = max(busy, key=busy.__getitem__)
 
     def change(_: int, part: Part) -> Part:
         return part._replace(fixed={**part.fixed, **cut[id(part.graph)]})
 
-    yield Suspect(
+    return Suspect(
         "idle partitions",
         f"{'DMA' if engine == 'dma' else engine.capitalize()} works {busy[engine] / 1000:,.1f} us "
         f"on tiles of {' to '.join(map(str, sorted({min(rows), max(rows)})))} of {arch.partitions} "
@@ -83,7 +82,8 @@ class _Costs:
 
     def in_pieces(self, i: Instruction, pack: Pack, most: int) -> Fixed:
         """With rows cut in up to `most` pieces."""
-        fixed, on_chip = self._part.fixed[i.ordinal], self._on_chip(i)
+        fixed, pair = self._part.fixed[i.ordinal], self._part.graph.tensors[i.ordinal]
+        on_chip = [a for accesses in pair for a in accesses if a.region.on_chip]
         pieces = min(most, pack.length(on_chip))
         total = i.ordinal in pack.totals
         if pieces <= 1 and not total:
@@ -102,10 +102,6 @@ class _Costs:
                 better = replace(better, drain=better.drain + _put_together_ns(self._arch))
             self._cache[key] = better
         return self._cache[key]
-
-    def _on_chip(self, i: Instruction) -> list[Access]:
-        reads, writes = self._part.graph.tensors[i.ordinal]
-        return [a for a in (*reads, *writes) if a.region.on_chip]
 
 
 def _start_ns(engine: str, arch: Arch) -> float:

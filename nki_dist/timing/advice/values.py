@@ -1,4 +1,4 @@
-"""Which executed loads fetch again what an earlier one fetched.
+"""Finds loads that fetch again what an earlier one fetched.
 
 Two fetch the same if they agree in all but their tensors, read the same bytes of a tensor in HBM
 that the program never writes, and leave them in the same part of tiles of one shape. A place is a
@@ -37,23 +37,23 @@ def repetitions(
         skip: positions that aren't executed.
     """
     places = _Places(graph)
-    made: dict[Place, set[Hashable]] = {}
+    contents: dict[Place, set[Hashable]] = {}
     first: dict[Hashable, int] = {}
     left: dict[int, list[Place]] = {}
     found: dict[int, int] = {}
     for at, i in enumerate(graph.executed):
         reads, writes = graph.tensors[i.ordinal]
-        known = at
+        source = at
         if _loads(i, reads, writes):
             given = [(a.storage.number, a.offset) for a in reads]
             into = [(a.offset, a.storage.shape) for a in writes]
-            known = first.setdefault((id(fixed[i.ordinal]), *given, *into), at)
+            source = first.setdefault((id(fixed[i.ordinal]), *given, *into), at)
         left[at] = written = [places.of(a) for a in writes if a.region.on_chip]
         for n, place in enumerate(written):
-            made.setdefault(place, set()).add((known, n) if place[1] else (at, n))
-        if known != at and at not in skip:
-            found[at] = known
-    once = {place for place, values in made.items() if len(values) == 1 and place[1]}
+            contents.setdefault(place, set()).add((source, n) if place[1] else (at, n))
+        if source != at and at not in skip:
+            found[at] = source
+    once = {place for place, values in contents.items() if len(values) == 1 and place[1]}
     return {at: k for at, k in found.items() if once.issuperset((*left[at], *left[k]))}
 
 

@@ -1,4 +1,4 @@
-"""Loads and arithmetic that a loop repeats without need: moved out of it, as compilers do.
+"""Leaves out loads and arithmetic that a loop repeats without need, as compilers move them out.
 
 An instruction is left out where the same line made the same when it was last executed, and that is
 still there. That is what moving what is invariant out of the innermost loop comes to; what comes
@@ -32,13 +32,13 @@ Line: TypeAlias = tuple[int, str, int]
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 # The share of SBUF that a result may keep: of the Mamba kernels one keeps a twelfth, and one whose
 # tiles are a seventh is reported to spill.
-_KEPT: Final = 1 / 8
+_SHARE: Final = 1 / 8
 
 
 def drop_repeated(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     """Drop what its line made the time before."""
     writes = times_written(graph)
-    most = arch.sbuf_usable_bytes * _KEPT
+    most = arch.sbuf_usable_bytes * _SHARE
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
     last: dict[Line, tuple[Hashable, int, int]] = {}  # line -> key, where, storage

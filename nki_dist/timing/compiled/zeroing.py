@@ -1,4 +1,4 @@
-"""Zeroes written to PSUM before a sum of products: the first product replaces them instead.
+"""Leaves out zeroes written to PSUM before a sum of products: the first product replaces them.
 
 A product overwrites or adds, and so reads nothing in the order graph: it follows the fill because
 both write. A fill is left out where products cover all of it before anything else reads it.
@@ -32,18 +32,18 @@ def drop_zeroing(graph: OrderGraph, plan: Plan) -> None:
     }
     if not filling:
         return
-    kept: set[int] = set()
+    needed: set[int] = set()
     covered: dict[int, dict[Hashable, int]] = {at: {} for at in filling}  # where -> elements
     for at, i in enumerate(graph.executed):
         product = INSTRUCTIONS[i.opcode].accumulates
         for p in graph.data[at]:
             if p in filling and not product and not _whole(graph, p, covered[p]):
-                kept.add(p)
+                needed.add(p)
         for p in (*graph.data[at], *graph.reuse[at]) if product else ():
             if p in filling:
                 for a in graph.tensors[i.ordinal][1]:
                     covered[p][a.storage.number, a.offset, a.shape, a.strides] = a.size
-    for at in sorted(filling - kept):
+    for at in sorted(filling - needed):
         if _whole(graph, at, covered[at]):
             plan.dropped.add(at)
             plan.note(graph.executed[at].location, "zeroing dropped")
