@@ -353,7 +353,7 @@ def test_calls_leave_no_files(folder, tmp_path, monkeypatch):
 
 def test_wrong_options_of_the_command(folder, capsys):
     for option, said in (
-        ("--timeout=0", "--timeout 0.0; must be positive"),
+        ("--timeout=0", "--timeout 0; must be positive"),
         ("--memory=-1", "--memory -1; must be positive"),
         ("--jobs=0", "--jobs 0; must be positive"),
         ("--folder=/nowhere/at/all", "there is no such folder"),

@@ -206,8 +206,8 @@ class Arch(Chips, Memory, Limits, Timing, Dma, Fabric):
                 code="architecture-value",
             )
         changed = {key: Fact(value, kind, source) for key, value in values.items()}
-        kept = {key: f for key, f in self.facts.items() if key.partition(".")[0] not in changed}
-        return Arch.from_facts(self.name, self.instance, {**kept, **changed})
+        others = {key: f for key, f in self.facts.items() if key.partition(".")[0] not in changed}
+        return Arch.from_facts(self.name, self.instance, {**others, **changed})
 
     def moving_free_limit(self, dst_dtype: str = "float32") -> int:
         """Most free elements of the moving operand of a matmul that writes `dst_dtype`."""

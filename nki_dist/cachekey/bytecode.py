@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
-_KNOWN: Final = (3, 10) <= sys.version_info[:2] <= (3, 13)
+_SUPPORTED: Final = (3, 10) <= sys.version_info[:2] <= (3, 13)
 _NAMES: Final = frozenset(dis.hasname)
 _CONSTANTS: Final = frozenset(dis.hasconst)
 _LOCALS: Final = frozenset(dis.haslocal)
@@ -45,7 +45,7 @@ def instructions(code: CodeType) -> Iterator[tuple[str, Any]]:
     Arguments are names, constants, names of local and of captured variables; other arguments are
     left as numbers, or None.
     """
-    for op, argument in _read(code) if _KNOWN else _read_by_dis(code):
+    for op, argument in _read(code) if _SUPPORTED else _read_by_dis(code):
         if op in _PAIRS:
             yield from zip(_PAIRS[op], argument, strict=True)
         else:
@@ -89,6 +89,6 @@ def _variables(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What arguments of instructions on local and on captured variables count."""
     if sys.version_info < (3, 11):
         return code.co_varnames, code.co_cellvars + code.co_freevars
-    own = [name for name in code.co_cellvars if name not in code.co_varnames]
-    every = (*code.co_varnames, *own, *code.co_freevars)
+    cells_only = [name for name in code.co_cellvars if name not in code.co_varnames]
+    every = (*code.co_varnames, *cells_only, *code.co_freevars)
     return every, every

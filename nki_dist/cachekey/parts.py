@@ -82,12 +82,12 @@ _MEMBER_NOISE: Final = frozenset({"_name_", "__objclass__", "_sort_order_"})
 
 
 def readings_of(
-    value: Any, known: MutableMapping[type, tuple[Reading, ...]]
+    value: Any, cache: MutableMapping[type, tuple[Reading, ...]]
 ) -> tuple[Reading, ...]:
     """The looks that show all there is to `value`, a function or plain value excepted.
 
     Args:
-        known: what was found out about classes, by class; never holds on to one.
+        cache: what was found out about classes, by class; never holds on to one.
 
     Raises:
         Unprovable: some of its state is out of sight.
@@ -101,9 +101,9 @@ def readings_of(
     names = installed_name(value)  # such as instructions, and NumPy's dispatchers
     if names is not None:
         return _constant("installed", *names)
-    found = known.get(cls)
+    found = cache.get(cls)
     if found is None:
-        found = known[cls] = _instance_readings(cls)
+        found = cache[cls] = _instance_readings(cls)
     return found
 
 
@@ -207,8 +207,8 @@ _BY_TEXT: Final = (_BARE, Reading("text", lambda value: (repr(value),), Proof.no
 
 
 def _module_parts(module: types.ModuleType) -> tuple[Any, ...]:
-    own = [item for item in vars(module).items() if item[0] not in _MODULE_NOISE]
-    return (module.__name__, *chain.from_iterable(own))
+    items = [item for item in vars(module).items() if item[0] not in _MODULE_NOISE]
+    return (module.__name__, *chain.from_iterable(items))
 
 
 def dtype_text(dtype: np.dtype) -> str:

@@ -129,8 +129,8 @@ def _imports(steps: list[tuple[str, Any]]) -> Iterator[tuple[str | None, Chain]]
     module, bound, members = Chain("import", ""), None, False
     for index, (name, argument) in enumerate(steps):
         if name == "IMPORT_NAME":
-            level, wanted = (value for _, value in steps[index - 2 : index])
-            members = bool(wanted)
+            level, fromlist = (value for _, value in steps[index - 2 : index])
+            members = bool(fromlist)
             dotted = argument if members else argument.partition(".")[0]
             module = bound = Chain("import", "." * level + dotted)
         elif name == "IMPORT_FROM":

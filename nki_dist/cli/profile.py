@@ -40,7 +40,7 @@ from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
 from nki_dist.cli.check import printing_to_stderr
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, check_positive
 from nki_dist.cli.shared.files import check_writable, writing
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
@@ -97,12 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options, or a compiled kernel whose time depends on data.
         ProgramFormatError: a damaged compiled kernel.
     """
-    if arguments.most < 1:
-        raise refused(
-            f"--most {arguments.most}; must be a positive number",
-            got=arguments.most,
-            least=1,
-        )
+    check_positive(arguments, "most")
     check_writable("--output-file", arguments.output_file)
     check_writable("--html", arguments.html)
     if arguments.output_format == "text":

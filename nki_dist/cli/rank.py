@@ -32,7 +32,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, add_platform, check_positive, refused
 from nki_dist.cli.shared.programs import Programs, Task
 from nki_dist.cli.shared.timed import TIMES
 from nki_dist.cli.shared.workers import MIB
@@ -67,11 +67,7 @@ def register(subparsers: Any) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """How programs are timed."""
-    parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
-    parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
-    parser.add_argument(
-        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
-    )
+    add_platform(parser)
     parser.add_argument("--jobs", type=int, metavar="N", help="programs at once (default: cores)")
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds for each (default 600)"
@@ -87,17 +83,11 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
     Raises:
         LaunchError: a number isn't positive.
     """
-    jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
-    memory = arguments.memory
-    for name, value in (("jobs", jobs), ("timeout", arguments.timeout), ("memory", memory)):
-        if not value > 0:
-            raise refused(f"--{name} {value}; must be positive")
-    options: list[str] = []
-    for name in ("platform", "lnc", "check"):
-        value = getattr(arguments, name)
-        if value is not None:
-            options += [f"--{name}", str(value)]
-    return Programs(options, jobs, arguments.timeout, memory * MIB, cache)
+    check_positive(arguments, "jobs", "timeout", "memory")
+    given = {name: getattr(arguments, name) for name in ("platform", "lnc", "check")}
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    jobs = arguments.jobs or os.cpu_count() or 1
+    return Programs(options, jobs, arguments.timeout, arguments.memory * MIB, cache)
 
 
 def run(arguments: argparse.Namespace) -> int:

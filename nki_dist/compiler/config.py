@@ -183,13 +183,13 @@ class Configured:
             self.config = None
 
     def _agree(self, outer: Config, inner: Config) -> None:
-        kept = outer.compile or CompileConfig()
-        if inner.compile is None or inner.compile == kept:
+        outside = outer.compile or CompileConfig()
+        if inner.compile is None or inner.compile == outside:
             return
         differ = [
-            f"{f.name}={getattr(inner.compile, f.name)} inside, {getattr(kept, f.name)} outside"
-            for f in fields(kept)
-            if getattr(inner.compile, f.name) != getattr(kept, f.name)
+            f"{f.name}={getattr(inner.compile, f.name)} inside, {getattr(outside, f.name)} outside"
+            for f in fields(outside)
+            if getattr(inner.compile, f.name) != getattr(outside, f.name)
         ]
         message = f"a kernel inside another asks for another CompileConfig: {'; '.join(differ)}"
         special = outer.specialization

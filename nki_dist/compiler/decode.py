@@ -1,4 +1,4 @@
-"""Bytes become programs: `decode`.
+"""Reads programs from bytes that may have been tampered with.
 
 Purpose: give back exactly what `encode` wrote, and refuse everything else. A program may come from
 a file or another machine, so nothing in it is believed: numbers must be in range, storages must fit
@@ -69,17 +69,17 @@ def _decoded(body: Any, verify: bool) -> Program:
     found = Tables(body, arch)
     program = found.program
     program.facts = read_facts(body["facts"], found)
-    made = BodyReader(found, verify).read()
-    check_instructions(program.facts, len(made))
-    _order(body, made)
+    instructions = BodyReader(found, verify).read()
+    check_instructions(program.facts, len(instructions))
+    _order(body, instructions)
     access = numbered(found.accesses, "access")
     program.outputs = read_value(
         body["outputs"], access, lambda _: malformed("a register among the outputs")
     )
     _check_outputs(program.outputs)
     for s in program.storages:
-        if s.last >= max(len(made), 1):
-            malformed(f"{s.label} lives until instruction {s.last}; there are {len(made)}")
+        if s.last >= max(len(instructions), 1):
+            malformed(f"{s.label} lives until instruction {s.last}; there are {len(instructions)}")
     return program
 
 

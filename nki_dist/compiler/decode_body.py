@@ -43,7 +43,7 @@ class Hole(NamedTuple):
     name: str
     role: Any
     kind: int
-    known: set[int] | None
+    accepted: set[int] | None
     packed: Any
 
 
@@ -87,7 +87,7 @@ class Form:
         self.accumulation = decided
         # One object for the keys of all accesses: what instructions of this form differ in, apart
         # from places. None where some operand isn't a tensor.
-        plain = all(hole.known is not None for hole in self.holes)
+        plain = all(hole.accepted is not None for hole in self.holes)
         self.kinds: dict[tuple[int, ...], Any] | None = {} if plain else None
         self.tensors = tuple(
             (h.name, "w" in h.role.mode) for h in self.holes if isinstance(h.role, Tensor)
@@ -111,8 +111,8 @@ class Form:
         self.operands += len(inside)
         kind = packed[0] if packed[0] in HOLES else LIST
         # What a Tensor role accepts follows from memory, dtype and shape alone.
-        known: set[int] | None = set() if kind == ACCESS and isinstance(role, Tensor) else None
-        self.holes.append(Hole(name, role, kind, known, packed))
+        accepted: set[int] | None = set() if kind == ACCESS and isinstance(role, Tensor) else None
+        self.holes.append(Hole(name, role, kind, accepted, packed))
 
 
 def _packed(value: Any) -> bytes:
@@ -218,16 +218,16 @@ class BodyReader:
         accesses, keys = self.accesses, self.keys
         used = iter(operands)
         try:
-            for name, role, kind, known, packed in form.holes:
+            for name, role, kind, accepted, packed in form.holes:
                 if kind == ACCESS:
                     number = next(used)
                     if not 0 <= number < len(accesses):
                         malformed(f"access {number}; there are {len(accesses)}")
                     value: Any = accesses[number]
-                    if known is not None:
-                        if keys[number] not in known:
+                    if accepted is not None:
+                        if keys[number] not in accepted:
                             role.accept(name, value)
-                            known.add(keys[number])
+                            accepted.add(keys[number])
                         args[name] = value
                         continue
                 else:

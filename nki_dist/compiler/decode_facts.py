@@ -71,9 +71,9 @@ def _bytes(name: str, value: Any, storages: Storages) -> None:
     integer(value, 0, INT64, f"the fact {name}")
 
 
-def _exactly(wanted: Any, name: str, value: Any, storages: Storages) -> None:
-    if type(value) is not type(wanted) or value != wanted:
-        malformed(f"the fact {name} is {value!r}; allowed: {wanted}")
+def _exactly(expected: Any, name: str, value: Any, storages: Storages) -> None:
+    if type(value) is not type(expected) or value != expected:
+        malformed(f"the fact {name} is {value!r}; allowed: {expected}")
 
 
 def _warnings(name: str, value: Any, storages: Storages) -> None:

@@ -156,14 +156,14 @@ class Tables:
 
     def _groups(self, field: str, every: int) -> Any:
         """Rows of a flat table whose first column numbers storages, ascending, with these."""
-        flat, made = integers(self.body[field], f"the table of {field}", every), self.storages
+        flat, storages = integers(self.body[field], f"the table of {field}", every), self.storages
         numbers = flat[::every]
-        if numbers and (numbers[0] < 0 or numbers[-1] >= len(made)):
-            malformed(f"the table of {field} names a storage beyond {len(made) - 1}")
+        if numbers and (numbers[0] < 0 or numbers[-1] >= len(storages)):
+            malformed(f"the table of {field} names a storage beyond {len(storages) - 1}")
         if any(a >= b for a, b in pairwise(numbers)):
             malformed(f"the table of {field} isn't in the order of storages")
         columns = (flat[column::every] for column in range(1, every))
-        return zip((made[n] for n in numbers), *columns, strict=True)
+        return zip((storages[n] for n in numbers), *columns, strict=True)
 
     def _indices(self) -> None:
         for s, index in self._groups("indices", 2):
@@ -226,7 +226,7 @@ class Tables:
         partitions = self.arch.partitions
         sizes = [(k.nbytes, partitions if k.region.on_chip else INT64) for k in self.kinds]
         storages, kind_of, shapes = self.storages, self.kind_of, self.patterns
-        made, keys = self.accesses, self.keys
+        accesses, keys = self.accesses, self.keys
         for at, (number, offset, pattern) in enumerate(zip(where, offsets, which, strict=True)):
             if not (0 <= number < len(storages) and 0 <= pattern < len(shapes)):
                 malformed(f"an access to storage {number} with pattern {pattern}")
@@ -247,10 +247,10 @@ class Tables:
                     f"an access of shape {shape}, strides {strides} and dtype {dtype} at offset "
                     f"{offset} leaves {s.label}"
                 )
-            made.append(Access(s, offset, shape, strides, dtype, dynamic))
+            accesses.append(Access(s, offset, shape, strides, dtype, dynamic))
             keys.append(pattern * len(sizes) + kind)
             if dynamic is not None:
-                _check_dynamic(made[-1])
+                _check_dynamic(accesses[-1])
 
     def _dynamics(self, count: int) -> dict[int, Dynamic]:
         """The run-time parts by access; the source is still a number."""

@@ -1,4 +1,4 @@
-"""Programs become bytes: `encode`.
+"""Writes programs as bytes, for files and other processes.
 
 What repeats is written once, in tables: texts, kinds of storages, access patterns, accesses, and
 instruction forms (opcode, engine and every argument that isn't a tensor or register). What is left

@@ -70,7 +70,7 @@ class Locations:
     def __init__(self) -> None:
         self._numbers: dict[tuple[CodeType, int], int] = {}
         # By identity, because a code's hash covers all of it; `_codes` keeps identities unique.
-        self._known: dict[tuple[int, int], int] = {}
+        self._cache: dict[tuple[int, int], int] = {}
         self._machinery: dict[int, bool] = {}
         self._codes: list[CodeType] = []
         self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
@@ -79,13 +79,13 @@ class Locations:
     def frame(self, depth: int) -> FrameType | None:
         """The innermost frame of user code, from `depth` frames above the caller."""
         frame: FrameType | None = sys._getframe(depth + 1)
-        known = self._machinery
+        cache = self._machinery
         while frame is not None:
             code = frame.f_code
-            machinery = known.get(id(code))
+            machinery = cache.get(id(code))
             if machinery is None:
                 self._codes.append(code)
-                machinery = known[id(code)] = is_machinery(code)
+                machinery = cache[id(code)] = is_machinery(code)
             if not machinery:
                 return frame
             frame = frame.f_back
@@ -106,20 +106,20 @@ class Locations:
         """Number of the user's current position, -1 if there is none."""
         frame: FrameType | None = sys._getframe(depth + 1)
         assert frame is not None
-        number = self._known.get((id(frame.f_code), frame.f_lasti))
+        number = self._cache.get((id(frame.f_code), frame.f_lasti))
         if number is not None:
             return number
         frame = self.frame(depth + 1)
         if frame is None:
             return -1
         code, at = frame.f_code, frame.f_lasti
-        number = self._known.get((id(code), at))
+        number = self._cache.get((id(code), at))
         if number is None:
             number = self._numbers.get((code, at))
             if number is None:
                 number = self._numbers[code, at] = len(self._numbers)
                 self._meet(sys._getframe(depth))
-            self._known[id(code), at] = number
+            self._cache[id(code), at] = number
         return number
 
     def _meet(self, frame: FrameType | None) -> None:

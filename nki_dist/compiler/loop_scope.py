@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
-from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.errors import CompileError
 from nki_dist.isa.scalar import NkiScalar
 from nki_dist.language.tensor import NkiTensor
@@ -74,7 +73,7 @@ class OpenLoop:
 
     def ending(self, program: Program) -> dict[int, int]:
         """Numbers of storages that end with the loop, each with the loop's location."""
-        if not self._is_function and surely_runs(self.loop):
+        if not self._is_function and self.loop.rounds:
             return {}
         ending = program.storages[self.loop.outside :]
         return {s.number: self.loop.location for s in ending if s.role == "local"}

@@ -1,4 +1,4 @@
-"""What is said of a returned tensor that was stored in part or not at all.
+"""Messages about returned tensors that were stored in part or not at all.
 
 Compile time knows of some elements that no store reaches; of others only memory after a run tells.
 Both say it in the same words.

@@ -65,7 +65,7 @@ class Names:
     def __init__(self, is_machinery: Callable[[CodeType], bool]) -> None:
         self._is_machinery = is_machinery
         # By identity, because a code's hash covers all of it; `_codes` keeps identities unique.
-        self._known: dict[tuple[Any, ...], Fate] = {}
+        self._cache: dict[tuple[Any, ...], Fate] = {}
         self._codes: dict[int, CodeType] = {}
 
     def of(self, frame: FrameType | None) -> str:
@@ -77,10 +77,10 @@ class Names:
             code = frame.f_code
             # Most values aren't inside others; keys of different lengths never equal each other.
             key = (id(code), frame.f_lasti, ours) if ours.places else (id(code), frame.f_lasti)
-            fate = self._known.get(key)
+            fate = self._cache.get(key)
             if fate is None:
                 self._codes[id(code)] = code
-                fate = self._known[key] = fate_of(
+                fate = self._cache[key] = fate_of(
                     code, frame.f_lasti, ours, self._is_machinery(code)
                 )
             if fate.returned is None:

@@ -74,7 +74,7 @@ def noted(programs: Sequence[Program]) -> tuple[NkiWarning, ...]:
         for kind, code, message, location, core, instruction, hint, numbers in program.facts.get(
             FACT, ()
         ):
-            made = TYPES[kind](
+            warning = TYPES[kind](
                 message,
                 code=code,
                 location=location,
@@ -83,7 +83,7 @@ def noted(programs: Sequence[Program]) -> tuple[NkiWarning, ...]:
                 hint=hint,
                 numbers=numbers,
             )
-            found.setdefault((kind, code, message, location, instruction), made)
+            found.setdefault((kind, code, message, location, instruction), warning)
     return tuple(found.values())
 
 

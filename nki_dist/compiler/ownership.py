@@ -22,8 +22,8 @@ _ADVICE = (
 
 def owns(program: Program, storage: Storage) -> bool:
     """Whether a storage is one of this program's."""
-    known = program.storages
-    return 0 <= storage.number < len(known) and known[storage.number] is storage
+    storages = program.storages
+    return 0 <= storage.number < len(storages) and storages[storage.number] is storage
 
 
 def foreign(what: str) -> CompileError:

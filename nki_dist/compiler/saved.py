@@ -145,10 +145,10 @@ def _check_cores(programs: Sequence[Program]) -> None:
             malformed(f"kernel {p.kernel} for {p.platform} among those of {first.kernel}")
         if p.facts.get(FACT) != first.facts.get(FACT):
             malformed(f"core {core} has other numbers in its tensors than core 0 (fact {FACT})")
-        made = p.shared()
-        if [s.index for s in made] != list(range(len(shared))) or any(
+        allocations = p.shared()
+        if [s.index for s in allocations] != list(range(len(shared))) or any(
             (a.shape, a.dtype.name, a.role, a.data) != (b.shape, b.dtype.name, b.role, b.data)
-            for a, b in zip(made, shared, strict=True)
+            for a, b in zip(allocations, shared, strict=True)
         ):
             malformed(f"core {core} makes other shared_hbm allocations than core 0")
 
@@ -162,11 +162,11 @@ def _signature(number: int, row: Any) -> TensorSignature:
 
 
 def _check_inputs(programs: Sequence[Program], inputs: Sequence[TensorSignature]) -> None:
-    known = {s.index: s for s in inputs}
+    by_index = {s.index: s for s in inputs}
     for program in programs:
         for s in program.storages:
             if s.role != "input":
                 continue
-            signature = known.get(s.index)
+            signature = by_index.get(s.index)
             if signature is None or (signature.shape, signature.dtype) != (s.shape, s.dtype):
                 malformed(f"core {program.core} takes {s.label} as input {s.index}: {signature}")

@@ -99,7 +99,7 @@ class Trace(Configured, LoopTrace):
         self._groups = 0
         self._shared: list[Storage] = []
         self._next_shared = 0
-        self._asked: dict[Any, tuple[Any, ...]] = {}  # allocations that were found to be possible
+        self._allocations: dict[Any, tuple[Any, ...]] = {}  # that were found to be possible
         self._files: list[tuple[str, float, int]] = []
         self._named: dict[str, list[NkiInstruction]] = {}
         self.dropped: list[NkiError] | None = None  # a list: go on past refused instructions
@@ -146,7 +146,7 @@ class Trace(Configured, LoopTrace):
     ) -> NkiTensor:
         """`nl.ndarray`."""
         key = allocation_key(shape, dtype, region, address, self.beta1)
-        if key is None or (known := self._asked.get(key)) is None:
+        if key is None or (known := self._allocations.get(key)) is None:
             doubts, given = self.doubts, (dtype, region)
             sizes, element = sizes_of(shape), dtypes.of(dtype)
             if not self.beta1:
@@ -162,11 +162,11 @@ class Trace(Configured, LoopTrace):
                 check_on_chip(self.arch, region, sizes, element, address)
             known = (sizes, element, region, address, given)
             if key is not None and self.doubts == doubts:
-                self._asked[key] = known
+                self._allocations[key] = known
         sizes, element, region, address, _ = known
         at = self.locations.here(2)  # the caller of nl.ndarray, most often: found at once
-        made = (region, sizes, element, name or "", "local", -1, address, None, at)
-        return self._view(self._storage(*made))
+        facts = (region, sizes, element, name or "", "local", -1, address, None, at)
+        return self._view(self._storage(*facts))
 
     def constant(self, array: np.ndarray, dtype: DType, name: str = "") -> NkiTensor:
         """A shared_hbm tensor with known contents."""

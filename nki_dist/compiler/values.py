@@ -162,18 +162,18 @@ def _container(tag: int, name: str, items: list[Any]) -> Any:
     pairs = tag in (DICT, STRUCTURE)
     try:
         if pairs:
-            made: Any = dict(zip(items[::2], items[1::2], strict=True))
+            result: Any = dict(zip(items[::2], items[1::2], strict=True))
         else:
-            made = set(items) if tag == SET else frozenset(items)
+            result = set(items) if tag == SET else frozenset(items)
     except (TypeError, ValueError) as error:  # unhashable, or a key without a value
         malformed(f"a dict or set: {error}")
-    if len(made) != len(items) // (1 + pairs):
+    if len(result) != len(items) // (1 + pairs):
         malformed("a key or set element occurs twice")
     if tag != STRUCTURE:
-        return made
-    if not all(type(key) is str for key in made):
+        return result
+    if not all(type(key) is str for key in result):
         malformed(f"a field of structure {name} has no name")
-    return Structure(name, made)
+    return Structure(name, result)
 
 
 def _read_name(tag: int, names: list[Any]) -> Any:

@@ -50,12 +50,12 @@ def in_float32(s: Storage) -> Storage:
         values = np.empty(len(data) // s.dtype.itemsize, np.float32)
         converter(s.dtype, float32)(values, np.frombuffer(data, s.dtype.storage))
         data = values.tobytes()
-    made = Storage(
+    result = Storage(
         s.number, s.region, s.shape, float32, s.name, s.role, s.index, s.address, s.location, data
     )
-    made.called = s.called
-    made.placed, made.first, made.last, made.written = s.placed, s.first, s.last, s.written
-    return made
+    result.called = s.called
+    result.placed, result.first, result.last, result.written = s.placed, s.first, s.last, s.written
+    return result
 
 
 class Rewrite:

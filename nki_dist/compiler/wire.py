@@ -68,16 +68,16 @@ def unpack(magic: bytes, data: bytes) -> Any:
     Raises:
         ProgramFormatError: anything else than an intact envelope of this format version.
     """
-    wanted = _kind(magic)
+    expected = _kind(magic)
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        malformed(f"{wanted} is bytes, got {type(data).__name__}")
+        malformed(f"{expected} is bytes, got {type(data).__name__}")
     if len(data) < _HEADER.size + 1:
         malformed(f"{len(data)} bytes; the header alone has {_HEADER.size + 1}: truncated")
     found, version, crc = _HEADER.unpack_from(data)
     if found != magic:
         other = _kind(found)
         malformed(
-            f"it starts with {found!r}, {wanted} starts with {magic!r}"
+            f"it starts with {found!r}, {expected} starts with {magic!r}"
             + (f"; this is {other}" if other else "")
         )
     rest = memoryview(data)[_HEADER.size :]
@@ -96,7 +96,7 @@ def unpack(magic: bytes, data: bytes) -> Any:
 
 
 def _kind(magic: bytes) -> str:
-    return next((name for known, name in _KINDS if known == magic), "")
+    return next((name for kind, name in _KINDS if kind == magic), "")
 
 
 def _unpacked(packed: memoryview) -> Any:

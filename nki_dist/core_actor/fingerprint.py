@@ -125,11 +125,5 @@ def differences(
 
 def _newest(folder: str) -> int:
     """When a Python file or text below a folder was last changed, in nanoseconds since 1970."""
-    newest = 0
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name != "__pycache__":
-                newest = max(newest, _newest(entry.path))
-        elif entry.name.endswith((".py", ".txt")):
-            newest = max(newest, entry.stat().st_mtime_ns)
-    return newest
+    texts = (os.path.join(p, f) for p, _, files in os.walk(folder) for f in files)
+    return max(os.stat(path).st_mtime_ns for path in texts if path.endswith((".py", ".txt")))

@@ -1,4 +1,4 @@
-"""Blocks of a stretch of memory that others can read: where payloads of messages lie.
+"""Gives out blocks of memory that other processes can read, for the payloads of messages.
 
 A block is an array's memory: it goes back to the heap when the last array that lies in it is gone,
 and the owner keeps arrays alive that somebody else still reads (`core_actor.payloads`). Places are
@@ -47,7 +47,6 @@ class Heap:
         self._memory, self._left = memory, left
         self._start = self._touched = start  # what lies from there on was never written
         self._free = FreeList(start, end)
-        self._refused = 0
 
     @property
     def nbytes(self) -> int:
@@ -65,18 +64,10 @@ class Heap:
             return None
         return np.asarray(Block(self._memory, (begin, need), self._free))[:nbytes]
 
-    def try_again(self) -> None:
-        """The machine may have room again."""
-        self._refused = 0
-
     def _grow(self, end: int) -> bool:
         """Whether there is memory up to there. Half of what is left is others'."""
-        need = end - self._touched
-        if self._refused and need >= self._refused:
-            return False
-        step = max(need, min(max(self.nbytes, FIRST_STEP), LARGEST_STEP))
+        step = max(end - self._touched, min(max(self.nbytes, FIRST_STEP), LARGEST_STEP))
         if 2 * step > self._left():
-            self._refused = need
             return False
         self._touched += step
         return True

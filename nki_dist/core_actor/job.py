@@ -1,4 +1,4 @@
-"""What a host remembers of a launch under way, and of its processes between launches."""
+"""What a world on Ray remembers of the launch under way, and of its processes in between."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class MessageMemory:
 
     def __init__(self) -> None:
         self.token = ""
-        self._kept: dict[int, int] = {}
+        self._by_process: dict[int, int] = {}
         self._lent = False
 
     def note(self, process: int, nbytes: int, lends_stacks: bool) -> None:
         """What a process has kept after a launch, and whether others have its stacks mapped."""
-        self._kept[process] = nbytes
+        self._by_process[process] = nbytes
         self._lent |= lends_stacks
 
     @property
     def nbytes(self) -> int:
         """Of all processes."""
-        return sum(self._kept.values())
+        return sum(self._by_process.values())
 
     @property
     def in_the_way(self) -> bool:
@@ -62,7 +62,7 @@ class MessageMemory:
 
     def renamed(self) -> str:
         """The set of processes begins anew, under another token."""
-        self._kept.clear()
+        self._by_process.clear()
         self._lent = False
         self.token = uuid.uuid4().hex
         return self.token

@@ -1,4 +1,4 @@
-"""How the cores of a process reach those of other processes: rings of the own node, or Ray.
+"""Carries messages between processes of a world: in shared memory on one node, else by Ray.
 
 A ring (`ring.py`) to each process of the node that this one sends to, made when it first does and
 made anew, four times as large, when it is full. Rings, and payloads too large for them, lie in the
@@ -62,7 +62,7 @@ class Handles:
 
     def __init__(self, pickled: Sequence[bytes]) -> None:
         self._pickled = pickled
-        self._made: dict[int, Any] = {}
+        self._cache: dict[int, Any] = {}
 
     @classmethod
     def of(cls, actors: Sequence[Any]) -> Handles:
@@ -72,9 +72,9 @@ class Handles:
         return Handles, (self._pickled,)
 
     def __getitem__(self, n: int) -> Any:
-        if n not in self._made:
-            self._made[n] = pickle.loads(self._pickled[n])
-        return self._made[n]
+        if n not in self._cache:
+            self._cache[n] = pickle.loads(self._pickled[n])
+        return self._cache[n]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _Outgoing:
     encoder: Encoder
     size: int
     place: int
-    known: set[int]
+    announced: set[int]
 
 
 class Links:
@@ -269,14 +269,14 @@ class Links:
         self._memory.head(process)[1 + self.net.me] = place
         self._doorbells.send(self.net.doorbell(process), TOKEN)
         encoder = Encoder(lambda record, counts: ring.put(record, self.launch, counts))
-        known = old.known if old else {COMMON, process}
-        out = self._out[process] = _Outgoing(ring, encoder, size, place, known)
+        announced = old.announced if old else {COMMON, process}
+        out = self._out[process] = _Outgoing(ring, encoder, size, place, announced)
         return out
 
     def _announce(self, process: int, out: _Outgoing, owners: set[int]) -> None:
-        unknown = owners - out.known
+        unknown = owners - out.announced
         if unknown:
-            out.known |= unknown
+            out.announced |= unknown
             stacks = {owner: self.payloads.handle(owner) for owner in unknown}
             self.net.actors[process].attach.remote(Attach(self.net.token, stacks))
 

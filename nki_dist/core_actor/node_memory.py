@@ -68,12 +68,12 @@ class NodeMemory:
         """
         link = folder.at(name)
         if not os.path.lexists(link):
-            made = cls(_file(name, parts), parts)
+            new = cls(_file(name, parts), parts)
             try:
-                os.symlink(f"/proc/{os.getpid()}/fd/{made._file}", link)
-                return made
+                os.symlink(f"/proc/{os.getpid()}/fd/{new._file}", link)
+                return new
             except FileExistsError:  # another was faster
-                made.close()
+                new.close()
         file = os.open(link, os.O_RDWR | os.O_CLOEXEC)
         if f":{name} " not in os.readlink(f"/proc/self/fd/{file}"):
             os.close(file)

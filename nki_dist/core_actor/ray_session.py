@@ -210,13 +210,13 @@ def _ray_settings(local: bool = False) -> Iterator[None]:
     not up to a second later, when larger ones have been made beside them.
 
     Args:
-        own: whether Ray is started here: then nobody asks for its statistics, and a program whose
+        local: whether Ray is started here: then nobody asks for its statistics, and a program whose
             Ray is gone doesn't try for 15 s to hand them in when it ends.
     """
-    wanted = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
+    settings = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
     if local:
-        wanted |= dict.fromkeys(STATISTICS_VARIABLES, "0")
-    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+        settings |= dict.fromkeys(STATISTICS_VARIABLES, "0")
+    ours = {name: value for name, value in settings.items() if name not in os.environ}
     os.environ.update(ours)
     try:
         yield

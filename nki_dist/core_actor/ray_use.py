@@ -33,7 +33,7 @@ class Use:
         self._changed = threading.Condition()
         self._users: set[int] = set()  # threads by number
         self._lost = self._leaving = False
-        self._kept: list[object] = []
+        self._holders: list[object] = []
 
     def enter(self) -> None:
         with self._changed:
@@ -44,15 +44,15 @@ class Use:
             self._users.discard(threading.get_ident())
             self._leave_if_unused()
 
-    def lose(self, kept: object = None) -> None:
+    def lose(self, holder: object = None) -> None:
         """The session is lost: it is left as soon as nobody uses it.
 
         Args:
-            kept: what holds objects of the store; lives until then, or Ray would end the program.
+            holder: of objects of the store; lives until then, or Ray would end the program.
         """
         with self._changed:
             self._lost = True
-            self._kept.append(kept)
+            self._holders.append(holder)
             self._leave_if_unused()
 
     def wait_until_left(self) -> None:
@@ -109,7 +109,7 @@ class Use:
         finally:
             with self._changed:
                 self._lost = self._leaving = False
-                self._kept.clear()
+                self._holders.clear()
                 self._changed.notify_all()
 
 
@@ -145,10 +145,10 @@ class Joined:
         """Whether this process is still in it, lost or not."""
         return ray.is_initialized() and self._name == _session()
 
-    def lose(self, kept: object) -> None:
-        """It is lost; `kept` as in `Use.lose`."""
+    def lose(self, holder: object) -> None:
+        """It is lost; `holder` as in `Use.lose`."""
         if self.there():
-            ray_use().lose(kept)
+            ray_use().lose(holder)
 
     def over(self) -> None:
         """Nobody asks for it any more."""
@@ -168,8 +168,8 @@ class Joined:
                     raise SessionLost("another world found it lost and left it")
                 yield
             except Exception as error:
-                known = isinstance(error, SessionLost)
-                text = str(error) if known else self.watchdog.lost(now_too=True)
+                is_loss = isinstance(error, SessionLost)
+                text = str(error) if is_loss else self.watchdog.lost(now_too=True)
                 if text is None:
                     raise
                 lost()

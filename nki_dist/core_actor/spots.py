@@ -1,4 +1,4 @@
-"""Where the instances of a world can be: on nodes that it chooses, or in bundles of a group.
+"""Chooses where on a Ray cluster the instances of a world run: on nodes, or in reserved bundles.
 
 See `placement` for when which is used. A spot goes by a key, a node's id or a bundle's number.
 """
@@ -169,11 +169,11 @@ class Bundles(Spots):
     def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
     ) -> tuple[list[Key], list[str]]:
-        asked: Counter[int] = Counter()
+        demand: Counter[int] = Counter()
         for key, size in zip(keys, sizes):
-            asked[key] += size
+            demand[key] += size
         most_of = {key: spot.most for key, spot in self._capacities.items()}
-        if any(count > most for k, count in asked.items() if (most := most_of.get(k)) is not None):
+        if any(count > most for k, count in demand.items() if (most := most_of.get(k)) is not None):
             raise self._lacking()
         nodes = self._there.nodes(gone)
         return keys, [nodes[key] for key in keys]

@@ -57,7 +57,6 @@ def await_start(
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
-    local_ray().prepare()
     slow_starts().starting()
     waiting, last, begun = list(first_calls), time.monotonic(), 0
     of = dict(zip(first_calls, nodes))

@@ -63,39 +63,39 @@ class RollCall:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self._actors = actors
-        self._asked: dict[int, Any] = {}
+        self._pending: dict[int, Any] = {}
         self._answers: dict[int, Status] = {}
         self._since = 0.0
         self.last: dict[int, Status] = {}
 
     def look(self, patience: float) -> list[Status] | None:
         """Everybody's status, if the round is over within so many seconds."""
-        if not self._asked:
+        if not self._pending:
             self._since = time.monotonic()
             self._answers = {}
-            self._asked = {
+            self._pending = {
                 n: a.status.remote() for n, a in enumerate(self._actors) if a is not None
             }
-        open_ = list(self._asked.values())
+        open_ = list(self._pending.values())
         ready, _ = ray.wait(open_, num_returns=len(open_), timeout=patience)
-        for n, future in list(self._asked.items()):
+        for n, future in list(self._pending.items()):
             if future in ready:
                 try:
                     self._answers[n] = self.last[n] = ray.get(future)
                 except LOST:
-                    self._asked = {}  # its own answer tells of the death
+                    self._pending = {}  # its own answer tells of the death
                     return None
-                del self._asked[n]
-        return None if self._asked else list(self._answers.values())
+                del self._pending[n]
+        return None if self._pending else list(self._answers.values())
 
     def silent(self) -> dict[int, float]:
         """Who hasn't answered for how many seconds."""
         passed = time.monotonic() - self._since
-        return dict.fromkeys(self._asked, passed)
+        return dict.fromkeys(self._pending, passed)
 
     def forget(self, n: int) -> None:
         """A process was given up."""
-        self._asked.pop(n, None)
+        self._pending.pop(n, None)
 
 
 class Watch:
@@ -151,7 +151,7 @@ class Supervisor:
         cores: int,
         patience: Patience,
     ) -> None:
-        self._host, self._crew = host, processes
+        self._host, self._world = host, processes
         self._number, self._patience = number, patience
         self._actors = processes.actors
         self._roll = RollCall(self._actors)
@@ -184,7 +184,7 @@ class Supervisor:
         while None in self.answers:
             self._host.check()
             open_ = [n for n, a in enumerate(self.answers) if a is None]
-            for n, answer in self._crew.calls.answers(open_, self._number, pause):
+            for n, answer in self._world.calls.answers(open_, self._number, pause):
                 self._take(n, answer)
             pause = min(1.5 * pause, LOOK_AT_LEAST_EVERY)
             self._lose_with_nodes()
@@ -206,7 +206,7 @@ class Supervisor:
     def _take(self, n: int, answer: Answer | Exception) -> None:
         if isinstance(answer, LOST):
             text = (
-                f"the {self._crew.title(n)} died during the launch; the other cores were stopped "
+                f"the {self._world.title(n)} died during the launch; the other cores were stopped "
                 f"and the next launch starts a new process ({cause(answer)})"
             )
             self._lose(n, text)
@@ -228,7 +228,7 @@ class Supervisor:
         for n, answer in enumerate(self.answers):
             if answer is None and (node := self._host.gone(n)):
                 text = (
-                    f"the Ray node {node} of the {self._crew.title(n)} has ended; the other cores "
+                    f"the Ray node {node} of the {self._world.title(n)} has ended; the other cores "
                     "were stopped and the next launch uses the nodes that are left"
                 )
                 self._lose(n, text)
@@ -236,7 +236,7 @@ class Supervisor:
     def _lose(self, n: int, text: str) -> None:
         """Give a process up, with where it was when it last said so."""
         last = self._roll.last.get(n)
-        error = CoreLostError(text, core=self._crew.core(n))
+        error = CoreLostError(text, core=self._world.core(n))
         if last is not None and last.launch == self._number:
             seen: list[Position | Wait] = [*last.running, *last.waits]
             lines = standing(last.running, last.waits)
@@ -268,11 +268,11 @@ class Supervisor:
         """See whether anything can still finish."""
         statuses = self._roll.look(ROUND)
         if statuses is None:
-            self._bear_silence()
+            self._judge_silent()
             return
         done = [s.progress for s in statuses if s.launch == self._number]
         if all(s.launch == self._number and s.state == "done" for s in statuses):
-            self._crew.calls.dismiss()  # an answer that was missed comes again as a call's result
+            self._world.calls.dismiss()  # an answer that was missed comes again as a call's result
         self._progress.ran(sum(n for n, _ in done), sum(n for _, n in done))
         error = self._watch.verdict(self._number, statuses)
         if error is not None:
@@ -288,17 +288,17 @@ class Supervisor:
         given = {
             n: Answer(self._number, error=error) for n, a in enumerate(self.answers) if a is None
         }
-        for n, answer in self._crew.calls.answers(given, self._number, PRINTS):
+        for n, answer in self._world.calls.answers(given, self._number, PRINTS):
             if not isinstance(answer, Exception):
                 given[n].printed = answer.printed
-        for n, made in given.items():
-            self.answers[n] = made
+        for n, answer in given.items():
+            self.answers[n] = answer
 
-    def _bear_silence(self) -> None:
+    def _judge_silent(self) -> None:
         silent = self._roll.silent()
         if self._patience.left() < 0:
             for n, seconds in silent.items():
-                stopped = self._crew.stopped(n)
+                stopped = self._world.stopped(n)
                 if not stopped and seconds <= FROZEN:
                     continue
                 if self.answers[n] is None:
@@ -309,7 +309,7 @@ class Supervisor:
         for n, seconds in silent.items():
             if seconds > NOTE_AFTER:
                 self._progress.waits(
-                    f"the {self._crew.title(n)} hasn't answered for {seconds:.0f} s"
+                    f"the {self._world.title(n)} hasn't answered for {seconds:.0f} s"
                 )
             if seconds > WARN_AFTER and n not in self._warned:
                 self._warned.add(n)
@@ -318,22 +318,22 @@ class Supervisor:
     def _frozen(self, n: int, seconds: float, stopped: bool) -> str:
         how = "it is stopped, as SIGSTOP does" if stopped else "it is frozen, or computes for long"
         return (
-            f"the {self._crew.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
+            f"the {self._world.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
             f"taken longer than the world's timeout of {self._patience.seconds:g} s: {how}. It was "
             "killed, the other cores were stopped and the next launch starts a new process"
         )
 
     def _unresponsive(self, n: int, seconds: float) -> UnresponsiveWarning:
-        stopped = self._crew.stopped(n)
+        stopped = self._world.stopped(n)
         how = (
             "it is stopped, as SIGSTOP does: SIGCONT lets it go on, SIGKILL ends the launch"
             if stopped
             else "it is frozen, or computes something long"
         )
         return UnresponsiveWarning(
-            f"the {self._crew.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
+            f"the {self._world.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
             "waits for it, for ever if need be; World(timeout=SECONDS) gives such a process up",
-            core=self._crew.core(n),
+            core=self._world.core(n),
         )
 
 

@@ -90,7 +90,7 @@ class WorldHost:
             raise
         self._metrics = LaunchMetrics(self._actors.world, ranks)
         # What each process knows and has mapped:
-        self._known: list[set[Any]] = [set() for _ in self._packs]
+        self._loaded: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
         self._has: list[set[int]] = [set() for _ in self._packs]  # regions
         self._arenas: Mapping[int, ArenaHandle] = {}  # of the last launch
@@ -150,7 +150,7 @@ class WorldHost:
         self._joined.watchdog.watch(self._placement.nodes)
         self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
-            self._known[n], self._has[n] = set(), set()
+            self._loaded[n], self._has[n] = set(), set()
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(

@@ -143,9 +143,6 @@ int32: Final = _int("int32")
 uint8: Final = _int("uint8")
 uint16: Final = _int("uint16")
 uint32: Final = _int("uint32")
-# From NKI 0.7 on. They are moved, and loaded as NkiScalars; no engine computes with them.
-int64: Final = _int("int64")
-uint64: Final = _int("uint64")
 float16: Final = _float("float16", np.float16, 65504.0)
 float32: Final = _float("float32", np.float32, float(np.finfo(np.float32).max))
 bfloat16: Final = _float("bfloat16", ml_dtypes.bfloat16, (2 - 2.0**-7) * 2.0**127)
@@ -160,30 +157,15 @@ float8_e8m0fnu: Final = DType(
 float8_e5m2_x4: Final = DType("float8_e5m2_x4", np.uint32, "mx", -57344.0, 57344.0)
 float8_e4m3fn_x4: Final = DType("float8_e4m3fn_x4", np.uint32, "mx", -448.0, 448.0)
 float4_e2m1fn_x4: Final = DType("float4_e2m1fn_x4", np.uint16, "mx", -6.0, 6.0)
+
+ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, DType))
+
+# From NKI 0.7 on. They are moved, and loaded as NkiScalars; no engine computes with them.
+int64: Final = _int("int64")
+uint64: Final = _int("uint64")
 # What values are followed in beside a kernel (insight.drift); no tensor of a kernel has it.
 float64: Final = _float("float64", np.float64, float(np.finfo(np.float64).max))
-
-ALL: Final[tuple[DType, ...]] = (
-    bool_,
-    int8,
-    int16,
-    int32,
-    uint8,
-    uint16,
-    uint32,
-    float16,
-    float32,
-    bfloat16,
-    tfloat32,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e5m2,
-    float8_e8m0fnu,
-    float8_e5m2_x4,
-    float8_e4m3fn_x4,
-    float4_e2m1fn_x4,
-)
-WIDE: Final[tuple[DType, ...]] = (int64, uint64)
+WIDE: Final = (int64, uint64)
 
 
 def _names() -> Mapping[str, DType]:
@@ -214,11 +196,11 @@ def find(x: Any) -> DType | None:
     if isinstance(x, str):
         return _BY_NAME.get(x) or _BY_NAME.get(x.rpartition(".")[2])
     try:
-        known = _BY_OBJECT.get(x)
+        named = _BY_OBJECT.get(x)
     except TypeError:  # unhashable, so not a type
         return None
-    if known is not None or isinstance(x, np.dtype):
-        return known
+    if named is not None or isinstance(x, np.dtype):
+        return named
     return _find_foreign(x)
 
 

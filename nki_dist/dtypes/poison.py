@@ -38,26 +38,16 @@ _FLOATS: Final = {
 
 
 def _pattern(dtype: DType) -> tuple[int, int]:
-    known = _FLOATS.get(dtype.name)
-    if known is None:
+    pattern = _FLOATS.get(dtype.name)
+    if pattern is None:
         ones = (1 << dtype.bits) - 1
         return 0x7B7B7B7B & ones, ones
-    return known
+    return pattern
 
 
 def poison_bits(dtype: DType) -> int:
     """The bit pattern that fresh memory of this type is filled with."""
     return _pattern(dtype)[0]
-
-
-def poison(dtype: DType) -> Any:
-    """The same as a scalar of the storage dtype (for bool simply True; see `fill_poison`)."""
-    return np.array([poison_bits(dtype)], dtype.raw).view(dtype.storage)[0]
-
-
-def fill_poison(array: np.ndarray[Any, Any], dtype: DType) -> None:
-    """Fill an array of the type's storage dtype, bit for bit."""
-    array.view(dtype.raw)[...] = poison_bits(dtype)
 
 
 def is_poison(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -1,4 +1,4 @@
-"""From float32 to one narrower type, one rounding each: the kernels behind `casts`.
+"""Converts arrays of float32 to one narrower type, with one rounding of each element.
 
 Each factory returns `kernel(out, inp)` for blocks of at most `scratch.BLOCK` elements; `inp` is
 float32. No operation is ever executed on lanes where it would be invalid or overflow (NaN, out of

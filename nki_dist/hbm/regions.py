@@ -19,7 +19,7 @@ from nki_dist.ops.alignment import padded
 
 LEAST: Final = 64 << 10  # bytes of a region
 LARGEST: Final = 16 << 20  # bytes of all ranks up to which a region gets more than was asked for
-KEPT: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
+RESERVE: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
 
 
 class Block:
@@ -75,18 +75,18 @@ class Regions:
     def _by_size(self) -> list[int]:
         return sorted(self.sizes, key=lambda number: self.sizes[number])
 
-    def empty(self, kept: int) -> Iterator[int]:
+    def empty(self, reserve: int) -> Iterator[int]:
         """Numbers of regions that nobody has anything in, but for some that stay for later.
 
         They are forgotten; whoever asks drops them.
 
         Args:
-            kept: bytes, of each rank, of those that stay.
+            reserve: bytes, of each rank, of those that stay.
         """
         for number in self._by_size():
             if not self._free[number].taken:
-                kept -= self.sizes[number]
-                if kept < 0:
+                reserve -= self.sizes[number]
+                if reserve < 0:
                     self.forget(number)
                     yield number
 

@@ -14,8 +14,7 @@ from types import MappingProxyType, ModuleType
 from typing import NoReturn as _NoReturn
 
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.activate2 import activate2
-from nki_dist.isa.activation import activation, activation_reduce
+from nki_dist.isa.activation import activate2, activation, activation_reduce, exponential
 from nki_dist.isa.affine import affine_select, iota
 from nki_dist.isa.batch_norm import bn_aggr, bn_stats
 from nki_dist.isa.collectives import COLLECTIVES
@@ -40,19 +39,17 @@ from nki_dist.isa.enums import (
     unknown_engine,
     vector_engine,
 )
-from nki_dist.isa.exponential import exponential
 from nki_dist.isa.gathers import local_gather, nc_n_gather
 from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.language_math import language_math
 from nki_dist.isa.lnc import core_barrier, sendrecv
 from nki_dist.isa.memset import memset
+from nki_dist.isa.mx import nc_matmul_mx, quantize_mx
 from nki_dist.isa.nc_matmul import nc_matmul
-from nki_dist.isa.nc_matmul_mx import nc_matmul_mx
 from nki_dist.isa.nc_stream_shuffle import nc_stream_shuffle
 from nki_dist.isa.nc_transpose import nc_transpose
-from nki_dist.isa.nonzero_with_count import nonzero_with_count
 from nki_dist.isa.platform import get_nc_sub_version, get_nc_version
-from nki_dist.isa.quantize_mx import quantize_mx
+from nki_dist.isa.positions import nonzero_with_count, sequence_bounds, topk
 from nki_dist.isa.random_numbers import dropout, rand2, rng
 from nki_dist.isa.random_state import rand_get_state, rand_set_state, set_rng_seed
 from nki_dist.isa.reciprocal import reciprocal
@@ -62,17 +59,13 @@ from nki_dist.isa.scalar import load as _scalar_load
 from nki_dist.isa.scalar import scalar_arithmetic as _scalar_arithmetic
 from nki_dist.isa.scalar import store as _scalar_store
 from nki_dist.isa.scalar_reductions import tensor_scalar_cumulative, tensor_scalar_reduce
-from nki_dist.isa.scalar_tensor_tensor import scalar_tensor_tensor
 from nki_dist.isa.selects import range_select, select_reduce
-from nki_dist.isa.sequence_bounds import sequence_bounds
 from nki_dist.isa.spec import Spec
-from nki_dist.isa.tensor_copy import tensor_copy
-from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
+from nki_dist.isa.tensor_copy import tensor_copy, tensor_copy_predicated
 from nki_dist.isa.tensor_reductions import tensor_partition_reduce, tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
-from nki_dist.isa.tensor_tensor import tensor_tensor
+from nki_dist.isa.tensor_tensor import scalar_tensor_tensor, tensor_tensor
 from nki_dist.isa.tensor_tensor_scan import tensor_tensor_scan
-from nki_dist.isa.topk import topk
 from nki_dist.program import VirtualRegister
 
 INSTRUCTIONS: Mapping[str, Spec] = MappingProxyType(

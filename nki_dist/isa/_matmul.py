@@ -67,9 +67,8 @@ def matrix(a: Access, kit: Kit, rows: int, apart: bool = False) -> tuple[Array, 
     plain = a.dtype in (float32, tfloat32) and rows == a.shape[0] and not apart
     if plain and view is not None and _rows_contiguous(view):
         return kit.view(view), []
-    array = kit.scratch(a.shape)
-    fill = op(kit.convert(a.dtype, float32), array, kit.view(a))
-    return array.reshape(rows, -1), [fill]
+    array, filled = kit.copied(a)
+    return array.reshape(rows, -1), [filled]
 
 
 def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Array, list[Operation]]:
@@ -82,7 +81,11 @@ def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Array, list[Operation]]:
     if mode == "replace" and view is not None:
         return kit.view(view), []
     result = kit.scratch((dst.shape[0], dst.free_size))
-    shaped = result.reshape(dst.shape)
+    return result, deposited(dst, mode, result.reshape(dst.shape), kit)
+
+
+def deposited(dst: Access, mode: str, shaped: Array, kit: Kit) -> list[Operation]:
+    """What brings a float32 product of dst's shape, which it may change, into PSUM."""
     target = kit.view(dst)
     after: list[Operation] = []
     before = target
@@ -97,7 +100,7 @@ def deposit(dst: Access, mode: str, kit: Kit) -> tuple[Array, list[Operation]]:
         after.append(op(add_where, before, shaped, mask, shaped))
     if mode != "add" or dst.dtype is not float32:
         after.append(op(kit.convert(float32, dst.dtype), target, shaped))
-    return result, after
+    return after
 
 
 def product(left: Array, right: Array, out: Array, kit: Kit) -> list[Operation]:

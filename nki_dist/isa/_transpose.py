@@ -72,16 +72,16 @@ def select_columns(i: Instruction, kit: Kit) -> list[Operation]:
 
 @function(reads="bits moving", writes="target", raises=True, name="select columns")
 def _select(
-    bits: Matrix, moving: Matrix, src: DType, wanted: DType, dst: DType, target: Matrix
+    bits: Matrix, moving: Matrix, src: DType, moving_dtype: DType, dst: DType, target: Matrix
 ) -> None:
     """`target[m, n] = bits[k, m]` where `moving[k, n]` is 1, bits as `_moved` moves them."""
     selector = moving.reshape(len(moving), -1)
     if len(selector) == selector.shape[1] and np.array_equal(
-        selector.view(wanted.raw), _identity(len(selector), wanted)
+        selector.view(moving_dtype.raw), _identity(len(selector), moving_dtype)
     ):
         picked = bits
     else:
-        index, empty = _columns(selector, wanted)
+        index, empty = _columns(selector, moving_dtype)
         picked = bits[index]
         picked[empty] = 0
     if dst is src and target.ndim == 2 and not np.may_share_memory(target, bits):

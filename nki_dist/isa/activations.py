@@ -126,7 +126,7 @@ def activation(name: str) -> Activation:
     """
     found = ACTIVATIONS.get(name) or ACTIVATIONS.get(_NUMPY_NAMES.get(name, ""))
     if found is None:
-        known = ", ".join(sorted(ACTIVATIONS))
-        message = f"{name!r} is no activation function; there are {known}"
+        names = ", ".join(sorted(ACTIVATIONS))
+        message = f"{name!r} is no activation function; there are {names}"
         raise invalid(message, code="operator-unknown")
     return found

@@ -17,7 +17,7 @@ from nki_dist.isa._matmul import flat
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, same_partitions
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.dma_copy import move, through
+from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import CLEAN, OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
@@ -180,8 +180,8 @@ def _iota_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     view = flat(dst)
     integer = dst.dtype in (int32, uint32)
     small = max(abs(values.low), abs(values.high)) <= _EXACT_FLOAT
-    known = values.register is None
-    if known and view is not None and (integer or (dst.dtype is float32 and small)):
+    static = values.register is None
+    if static and view is not None and (integer or (dst.dtype is float32 and small)):
         number = np.uint32 if integer else np.float32
         row, column = values.parts(number)
         return [op(np.add, row, column, kit.view(view).view(number))]
@@ -250,10 +250,10 @@ def _affine_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     value = _value(i, kit)
     same = kit.congruent([dst, source])
     if same is None or overlaps(dst, source):
-        kept, load = through(source, dst.dtype, kit)
-        bits, target = kept.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
+        copied, load = kit.copied(source, dst.dtype)
+        bits, target = copied.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
         where = rejected.reshape(dst.shape)
-        return [*find, *load, op(copy, target, bits), op(copy_where, target, value, where)]
+        return [*find, load, op(copy, target, bits), op(copy_where, target, value, where)]
     target, where = kit.raw(same[0]), rejected.reshape(same[0].shape)
     replaced = op(copy_where, target, value, where)
     if source.same_elements(dst):
@@ -263,9 +263,9 @@ def _affine_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
 
 def _value(i: Instruction, kit: Kit) -> Any:
     """The bits of what the elements become that aren't selected."""
-    dtype, made = i["dst"].dtype, np.empty((), i["dst"].dtype.storage)
-    converter(float32, dtype)(made, np.asarray(i["on_false_value"], np.float32))
-    return made.view(dtype.raw)[()]
+    dtype, element = i["dst"].dtype, np.empty((), i["dst"].dtype.storage)
+    converter(float32, dtype)(element, np.asarray(i["on_false_value"], np.float32))
+    return element.view(dtype.raw)[()]
 
 
 def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
@@ -275,8 +275,8 @@ def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
     mask = kit.scratch((partitions, values.row.size), np.bool_)
     negated = _NEGATED[i["cmp_op"]]
     row, column = values.parts(np.int32)
-    known = values.register is None and not values.wraps
-    if known and abs(int(values.column[-1, 0])) < 2**31:
+    static = values.register is None and not values.wraps
+    if static and abs(int(values.column[-1, 0])) < 2**31:
         return mask, [op(negated, row, -column, mask)]
     whole = kit.scratch(mask.shape, np.int32)
     return mask, [*values.fill(whole, kit), op(negated, whole, 0, mask)]

@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_dist.arch import Arch
 from nki_dist.dtypes import DType, float32
 from nki_dist.errors import invalid
 from nki_dist.isa.alu import ALU, AluOp
 from nki_dist.isa.checks import check_unpacked, rule, scalar_or_column
 from nki_dist.isa.kit import Array, Kit, Wrap
-from nki_dist.isa.spec import may_reject, require_generation
+from nki_dist.isa.spec import Access, Arch, Instruction, may_reject, require_generation
 from nki_dist.ops.operation import Operation, is_array, op, share_memory
-from nki_dist.program import Access, Instruction
 
 ELEMENTWISE = frozenset(name for name, op in ALU.items() if op.arity != 0)
 ARITHMETIC = frozenset(name for name in ELEMENTWISE if not ALU[name].is_bitvec)

@@ -269,13 +269,17 @@ def check_range(name: str, value: Any, least: int, most: int) -> None:
         raise invalid(message, code="argument-range", got=value, least=least, most=most)
 
 
+def require_generation(arch: Arch, generation: int, what: str) -> None:
+    if arch.generation < generation:
+        message = f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
+        raise invalid(message, code="generation", got=arch.generation, least=generation)
+
+
 def check_priority(i: Instruction, arch: Arch) -> None:
     """A class of DMA's quality of service, which exists from NeuronCore-v4."""
     if i["priority"] is None:
         return
-    if arch.generation < 4:
-        message = f"priority needs NeuronCore-v4; the platform is {arch.name}"
-        raise invalid(message, code="generation", allowed=4)
+    require_generation(arch, 4, "priority")
     check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
 
 

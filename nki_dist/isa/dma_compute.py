@@ -17,9 +17,8 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
-from nki_dist.isa.spec import Arch, Cost, Operation, instruction, op
+from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Operation, instruction, op
 from nki_dist.ops.function import conversion, function
-from nki_dist.program import Access, Instruction
 
 
 def _scales(name: str, value: Any) -> list[float] | None:
@@ -219,7 +218,7 @@ def _add_scattered(
     """Float32 rows are added to places of a table, one after the other where they may meet."""
     places, valid = choice.read(source)
     widen, narrow = conversion(dst, _computed(rows)), conversion(_computed(rows), dst)
-    kept = rows if valid is None else rows[valid]
+    chosen = rows if valid is None else rows[valid]
 
     def add(index: np.ndarray, what: np.ndarray) -> None:
         old = np.empty(what.shape, what.dtype)
@@ -230,10 +229,10 @@ def _add_scattered(
         table[index] = new
 
     if not overlap and len(set(places.tolist())) == len(places):
-        add(places, kept)
+        add(places, chosen)
     else:
         for n in range(len(places)):
-            add(places[n : n + 1], kept[n : n + 1])
+            add(places[n : n + 1], chosen[n : n + 1])
 
 
 def _computed(rows: np.ndarray) -> DType:

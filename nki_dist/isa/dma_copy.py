@@ -7,16 +7,15 @@ import numpy as np
 from nki_dist.dtypes import DType
 from nki_dist.errors import invalid
 from nki_dist.isa import gather as g
-from nki_dist.isa.checks import check_priority, refuse_packed
+from nki_dist.isa.checks import check_priority, refuse_packed, require_generation
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
-from nki_dist.isa.spec import Arch, Cost, instruction, todays_kernel
+from nki_dist.isa.spec import Access, Arch, Cost, Instruction, instruction, todays_kernel
 from nki_dist.isa.transfers import Block, paired
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op, reshaped
-from nki_dist.program import Access, Instruction
 
 SBUF_OR_HBM = ANYWHERE - {"psum"}
 
@@ -83,9 +82,8 @@ def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
 @dma_copy.check
 def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
-    if i["dge_mode"] is dge_mode.hwdge and arch.generation < 3:
-        message = f"dge_mode.hwdge needs NeuronCore-v3; the platform is {arch.name}"
-        raise invalid(message, code="generation", allowed=3)
+    if i["dge_mode"] is dge_mode.hwdge:
+        require_generation(arch, 3, "dge_mode.hwdge")
     dst, src = i["dst"].dtype, i["src"].dtype
     if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
         raise invalid(
@@ -129,9 +127,9 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         return [op(_gather, source, table, choice, src.dtype, dst.dtype, out)]
     if g.has_vector(dst):
         table, source, choice, overlap = g.chosen_rows(dst, kit, i["oob_mode"])
-        rows, load = through(src, dst.dtype, kit)
+        rows, load = kit.copied(src, dst.dtype)
         rows = rows.reshape(choice.shape)
-        return [*load, op(_scatter, source, rows, choice, overlap, table)]
+        return [load, op(_scatter, source, rows, choice, overlap, table)]
     return move(dst, src, kit, whole=True)
 
 
@@ -149,12 +147,6 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> list[Operation]:
     return [op(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))]
 
 
-def through(src: Access, dtype: DType, kit: Kit) -> tuple[Array, list[Operation]]:
-    """A contiguous copy of a tensor as another type, and what makes it."""
-    made = kit.scratch(src.shape, dtype.storage)
-    return made, [op(kit.convert(src.dtype, dtype), made, kit.view(src))]
-
-
 @function(reads="source table out", writes="out", partial=True, raises=True, name="gather rows")
 def _gather(
     source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, dst: DType, out: np.ndarray
@@ -167,12 +159,12 @@ def _gather(
         return
     fresh = np.empty((len(places), *choice.shape[1:]), dst.storage)
     convert(fresh, table[places])
-    kept = slice(None) if valid is None else valid
+    chosen = slice(None) if valid is None else valid
     if out.shape == choice.shape:
-        out[kept] = fresh
+        out[chosen] = fresh
     else:  # its strides can't be seen as rows: change a copy of it
         current = np.ascontiguousarray(out).reshape(choice.shape)
-        current[kept] = fresh
+        current[chosen] = fresh
         out[...] = current.reshape(out.shape)
 
 

@@ -90,12 +90,11 @@ def _shapes(i: Instruction, arch: Arch) -> None:
             f"axes={tuple(i['axes'])} with a src of {len(src.shape)} dimensions; allowed: {axes}"
         )
         raise invalid(message, code="axis", hint="", got=tuple(i["axes"]), allowed=axes)
-    wanted = tuple(src.shape[d] for d in axes)
-    if dst.shape != wanted:
-        message = (
-            f"dst has shape {dst.shape}; src of shape {src.shape} transposed by {axes} is {wanted}"
-        )
-        raise invalid(message, code="shape-mismatch", got=dst.shape, allowed=wanted)
+    expected = tuple(src.shape[d] for d in axes)
+    if dst.shape != expected:
+        turned = f"src of shape {src.shape} transposed by {axes}"
+        message = f"dst has shape {dst.shape}; {turned} is {expected}"
+        raise invalid(message, code="shape-mismatch", got=dst.shape, allowed=expected)
     same_dtype("dst src", "a DMA transpose doesn't convert, they must be the same")(i, arch)
     if src.dtype.itemsize not in (2, 4):
         message = (

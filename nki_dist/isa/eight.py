@@ -30,11 +30,10 @@ from nki_dist.isa.effects import (
 from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.operands import Number, read, write
 from nki_dist.isa.rows import load_rows, private_rows, save_rows
-from nki_dist.isa.spec import Operation, instruction, op
+from nki_dist.isa.spec import Access, Instruction, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast
 from nki_dist.ops.function import copy, function
-from nki_dist.program import Access, Instruction
 
 EIGHT = 8
 
@@ -136,19 +135,19 @@ def nc_find_index8(dst=write(dtypes=INDEX_DTYPES), data=read(), vals=read(), nam
     return locals()
 
 
-@function(reads="values wanted", writes="values found", name="find eight")
-def find_eight(values: np.ndarray, wanted: np.ndarray, backwards: bool, found: np.ndarray) -> None:
+@function(reads="values sought", writes="values found", name="find eight")
+def find_eight(values: np.ndarray, sought: np.ndarray, backwards: bool, found: np.ndarray) -> None:
     """Positions of values, each taken out of the search by NaN; all ones where nothing is found.
 
     Args:
-        values: the rows searched (P, N).
-        wanted: (P, 8).
+        values: the rows sought (P, N).
+        sought: (P, 8).
         backwards: the last one is looked for first.
         found: uint32 (P, 8).
     """
     lanes = np.arange(len(values))
     for n in reversed(range(EIGHT)) if backwards else range(EIGHT):
-        equal = np.equal(values, wanted[:, n : n + 1])
+        equal = np.equal(values, sought[:, n : n + 1])
         at = equal.argmax(axis=1)
         hit = equal[lanes, at]
         values[lanes[hit], at[hit]] = np.nan
@@ -161,14 +160,21 @@ def save_indices(kit: Kit, a: Access, found: Array) -> Operation:
     return op(cast, kit.view(a)[last], found.reshape(a.shape)[last])
 
 
+def _search(
+    i: Instruction, kit: Kit, values: Array, backwards: bool
+) -> tuple[Array, list[Operation]]:
+    """Where rows that may be overwritten have the 8 of `vals`, and what finds it out."""
+    sought, load = load_rows(kit, i["vals"])
+    sought = sought.reshape(-1, EIGHT)
+    found = kit.scratch(sought.shape, np.uint32)
+    return found, [*load, op(find_eight, values, sought, backwards, found)]
+
+
 @nc_find_index8.meaning
 def _nc_find_index8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["data"])
-    wanted, load_wanted = load_rows(kit, i["vals"])
-    wanted = wanted.reshape(-1, EIGHT)
-    found = kit.scratch(wanted.shape, np.uint32)
-    search = op(find_eight, values, wanted, False, found)
-    return [load, *load_wanted, search, save_indices(kit, i["dst"], found)]
+    found, search = _search(i, kit, values, False)
+    return [load, *search, save_indices(kit, i["dst"], found)]
 
 
 @instruction(
@@ -214,14 +220,12 @@ def nc_match_replace8(
 @nc_match_replace8.meaning
 def _nc_match_replace8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["data"])
-    wanted, load_wanted = load_rows(kit, i["vals"])
-    wanted, result = wanted.reshape(-1, EIGHT), kit.scratch(values.shape)
-    found = kit.scratch(wanted.shape, np.uint32)
+    result = kit.scratch(values.shape)
+    found, search = _search(i, kit, values, True)
     ops = [
         load,
-        *load_wanted,
         op(copy, result, values),
-        op(find_eight, values, wanted, True, found),
+        *search,
         op(_replace, found, b.single(i["imm"]), result),
         save_rows(kit, i["dst"], result),
     ]

@@ -141,8 +141,8 @@ class Chosen:
     def _picture(self, index: np.ndarray) -> dict[str, Any]:
         inside = (index >= 0) & (index < self.limit)
         shape = (1, self.limit) if self.columns else (self.limit, 1)
-        asked = [(k, k + 1) for k in (*index[~inside], *index[inside])]
-        return outside(self.label, shape, int(self.columns), asked)
+        ranges = [(k, k + 1) for k in (*index[~inside], *index[inside])]
+        return outside(self.label, shape, int(self.columns), ranges)
 
     def _refused(self, index: np.ndarray, valid: np.ndarray) -> OutOfBoundsError:
         called, place = ("index", "number") if self.columns else ("vector offset", "partition")

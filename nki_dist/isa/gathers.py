@@ -116,8 +116,8 @@ def local_gather(
 
 
 def _count(i: Instruction, arch: Arch) -> int:
-    asked = i["num_valid_indices"]
-    return arch.gpsimd_core_partitions * i["index"].free_size if asked is None else asked
+    given = i["num_valid_indices"]
+    return arch.gpsimd_core_partitions * i["index"].free_size if given is None else given
 
 
 @local_gather.check

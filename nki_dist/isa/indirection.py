@@ -17,6 +17,7 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.errors import invalid
+from nki_dist.isa.checks import require_generation
 from nki_dist.program import Access, Instruction
 
 
@@ -63,12 +64,7 @@ def check(i: Instruction, operands: Sequence[str], arch: Arch) -> None:
     used = [name for name in operands if is_indirect(i[name])]
     if not used:
         return
-    if arch.generation < 4:
-        message = (
-            f"{used[0]} is an .indirect() view, which needs NeuronCore-v4; the platform is "
-            f"{arch.name}"
-        )
-        raise invalid(message, code="generation", allowed=4)
+    require_generation(arch, 4, f"{used[0]} is an .indirect() view, which")
     if i.engine == "scalar" and "dst" in used and i["dst"].region.value == "psum":
         message = "dst is an .indirect() view in PSUM; the Scalar engine scatters to SBUF only"
         raise invalid(message, code="indirect-view")

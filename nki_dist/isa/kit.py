@@ -1,5 +1,6 @@
-"""What an instruction's meaning gets: operands as arrays, or as places in linking.lowering, and
-conversions around the work.
+"""Gives who describes what an instruction does its operands as arrays, scratch, and conversions.
+
+Where there is no memory yet (linking), what stands for an array is a place.
 
 A meaning is asked once for what is run many times, so everything that can be settled beforehand is:
 views, conversions, scratch arrays.
@@ -246,13 +247,17 @@ class Kit:
 
     # ---- conversions around the work --------------------------------------------------------
 
+    def copied(self, a: Access, dtype: DType = float32) -> tuple[Array, Operation]:
+        """A contiguous copy of the operand as another type, of its shape, and what makes it."""
+        array = self.scratch(a.shape, dtype.storage)
+        return array, op(self.convert(a.dtype, dtype), array, self.view(a))
+
     def load(self, a: Access, compute: DType = float32) -> tuple[Array, list[Operation]]:
         """The operand as an array of `compute`, and what must be done first to fill it."""
-        view = self.view(a)
         if a.dtype is compute:
-            return view, []
-        array = self.scratch(a.shape, compute.storage)
-        return array, [op(self.convert(a.dtype, compute), array, view)]
+            return self.view(a), []
+        array, filled = self.copied(a, compute)
+        return array, [filled]
 
     def store(
         self, a: Access, compute: DType = float32, avoid: Sequence[Access] = ()
@@ -311,10 +316,9 @@ class Kit:
         inputs: list[Array] = []
         before: list[Operation] = []
         for a in srcs:
-            array = self.scratch((a.shape[0], a.free_size), compute.storage)
-            convert = self.convert(a.dtype, compute)
-            before.append(op(convert, array.reshape(a.shape), self.view(a)))
-            inputs.append(array)
+            array, filled = self.copied(a, compute)
+            before.append(filled)
+            inputs.append(array.reshape(a.shape[0], -1))
         out = self.scratch(shape, compute.storage)
         convert = self.convert(compute, dst.dtype)
         last = last_writes(dst) or ()

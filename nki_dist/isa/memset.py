@@ -13,9 +13,8 @@ from nki_dist.isa.checks import not_in_psum
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.enums import engine
 from nki_dist.isa.operands import ANYWHERE, Number, write
-from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, op, todays_kernel
+from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, may_reject, op, todays_kernel
 from nki_dist.isa.timing_rules import issue_cycles
-from nki_dist.isa.tracing import may_reject
 from nki_dist.ops.arrays import fill
 from nki_dist.program import Instruction
 

@@ -12,11 +12,10 @@ from nki_dist.isa.checks import same_dtype, same_free_size
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
 from nki_dist.isa.operands import Custom, read, write
-from nki_dist.isa.spec import Kit, Operation, instruction, op
+from nki_dist.isa.spec import Access, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import put, take
 from nki_dist.ops.function import copy
-from nki_dist.program import Access, Instruction
 
 _QUADRANT: Final = 32
 _KEEP: Final = 255
@@ -107,8 +106,8 @@ def _moves(i: Instruction) -> tuple[np.ndarray, np.ndarray]:
     """Partitions of dst that are written, and of src that each comes from."""
     targets = np.arange(i["dst"].shape[0])
     mask = np.array(i["shuffle_mask"])[targets % _QUADRANT]
-    kept = mask != _KEEP
-    return targets[kept], (targets // _QUADRANT * _QUADRANT + mask)[kept]
+    moved = mask != _KEEP
+    return targets[moved], (targets // _QUADRANT * _QUADRANT + mask)[moved]
 
 
 @nc_stream_shuffle.meaning

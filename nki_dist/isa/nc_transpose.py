@@ -102,8 +102,8 @@ def _types(i: Instruction, arch: Arch) -> None:
 def _memories(i: Instruction, arch: Arch) -> None:
     if i.engine != "tensor":
         return
-    wanted: dict[str, Any] = {"data": "sbuf", "dst": "psum"}
-    for name, region in wanted.items():
+    expected: dict[str, Any] = {"data": "sbuf", "dst": "psum"}
+    for name, region in expected.items():
         if i[name].region.value != region:
             message = (
                 f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "

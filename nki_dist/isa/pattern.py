@@ -1,4 +1,4 @@
-"""Pattern of calls: what is cached of all that differ only in offsets; see isa.patterns."""
+"""What is cached of all calls of an instruction that differ only in their offsets."""
 
 from __future__ import annotations
 

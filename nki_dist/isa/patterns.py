@@ -44,10 +44,10 @@ class Patterns:
     def __init__(self) -> None:
         self._sites: dict[int, list[Site]] = {}  # by line, the last one first
         self._last: dict[int, Any] = {}  # the key by line, where no site helped
-        self._known: dict[Any, Pattern] = {}
+        self._cache: dict[Any, Pattern] = {}
         self._attributes: dict[Any, int] = {}
         # Objects stay as long as their identities are looked up.
-        self._met: dict[Any, tuple[int, list[Any]]] = {}
+        self._objects: dict[Any, tuple[int, list[Any]]] = {}
         self._named: list[list[Any]] = []
 
     def find(self, where: int, spec: Spec, a: dict[str, Any], beta1: bool) -> Found:
@@ -65,27 +65,27 @@ class Patterns:
                 if found is not None:
                     if n:
                         sites.insert(0, sites.pop(n))
-                    return site.known, found, None
+                    return site.pattern, found, None
         key, operands = self._key(spec, a, beta1)
-        known = None if key is None else self._known.get(key)
-        if known is None:
+        pattern = None if key is None else self._cache.get(key)
+        if pattern is None:
             return None, operands, key
-        for access, (first, last) in zip(operands, known.starts):
+        for access, (first, last) in zip(operands, pattern.starts):
             if not first <= access.offset <= last:
                 return None, operands, key
         if len(sites) < SITES or self._last.get(where) == key:  # not where more take turns
-            made = site_of(spec, a, beta1, operands, known)
-            if made is not None:
-                sites[:] = made, *sites[: SITES - 1]
+            newest = site_of(spec, a, beta1, operands, pattern)
+            if newest is not None:
+                sites[:] = newest, *sites[: SITES - 1]
         self._last[where] = key
-        return known, operands, key
+        return pattern, operands, key
 
     def _key(self, spec: Spec, a: dict[str, Any], beta1: bool) -> tuple[Any, list[Access]]:
         """The key of a call, None if it can't be learnt, and its tensors."""
         operands: list[Access] = []
         objects = (spec, beta1, *map(id, map(a.__getitem__, spec.attributes)))
-        met = self._met.get(objects)
-        number = self._number(spec, a, objects) if met is None else met[0]
+        cached = self._objects.get(objects)
+        number = self._number(spec, a, objects) if cached is None else cached[0]
         if number < 0:
             return None, operands
         parts: list[Any] = [number]
@@ -112,7 +112,7 @@ class Patterns:
 
     def _number(self, spec: Spec, a: dict[str, Any], objects: tuple[Any, ...]) -> int:
         """A number for the attributes of a call; -1 if they can't be compared."""
-        if len(self._met) >= MOST or len(self._attributes) >= MOST:
+        if len(self._objects) >= MOST or len(self._attributes) >= MOST:
             return -1  # identities can't be relied upon unless their objects are kept
         parts: list[Any] = list(objects[: 2 + len(spec.named)])
         fixed = True
@@ -132,7 +132,7 @@ class Patterns:
         if number == len(self._named):
             self._named.append([a[name] for name in spec.named])
         if fixed:
-            self._met[objects] = number, [a[name] for name in spec.attributes]
+            self._objects[objects] = number, [a[name] for name in spec.attributes]
         return number
 
     def learn(
@@ -156,9 +156,9 @@ class Patterns:
             if name in i.args and i.args[name] is not given[name]
         }
         plain = all(immutable(v) or ints_in(v) is not None for v in accepted.values())
-        if len(self._known) >= MOST or not plain:
+        if len(self._cache) >= MOST or not plain:
             return
-        i.kind = self._known[key] = Pattern(
+        i.kind = self._cache[key] = Pattern(
             i.engine,
             accepted,
             tuple(map(starts, operands)),

@@ -151,12 +151,10 @@ def reduce_integer(op: AluOp, a: np.ndarray) -> np.ndarray:
     """
     ufunc = _INTEGER.get(op.name)
     if ufunc is None:
-        known = sorted(_INTEGER)
-        message = f"{op.name} doesn't reduce integers; those that do: {known}"
+        message = f"{op.name} doesn't reduce integers; those that do: {sorted(_INTEGER)}"
         raise invalid(message, code="operator-no-reduction")
     # Without the dtype NumPy widens a sum of narrow integers.
-    result: np.ndarray = ufunc.reduce(a, axis=-1, dtype=a.dtype)
-    return result
+    return np.asarray(ufunc.reduce(a, axis=-1, dtype=a.dtype))
 
 
 @function(reads="a", writes="out")

@@ -51,11 +51,10 @@ def scratch_rows(kit: Kit, shape: tuple[int, ...], dtype: Any, spread: bool) -> 
     return kit.scratch((*shape[:-1], shape[-1] + gap), dtype)[..., : shape[-1]]
 
 
-def private_rows(kit: Kit, a: Access, compute: DType = float32) -> tuple[Array, Operation]:
+def private_rows(kit: Kit, a: Access) -> tuple[Array, Operation]:
     """A copy of a tile as (P, N), free to be overwritten, and what makes it."""
-    array = kit.scratch(a.shape, compute.storage)
-    made = op(kit.convert(a.dtype, compute), array, kit.view(a))
-    return array.reshape(a.shape[0], -1), made
+    array, filled = kit.copied(a)
+    return array.reshape(a.shape[0], -1), filled
 
 
 def save_rows(kit: Kit, a: Access, array: Array, compute: DType = float32) -> Operation:
@@ -69,8 +68,8 @@ def flat_rows(kit: Kit, array: Array) -> tuple[Array, list[Operation]]:
     """An array (P, ...) as contiguous (P, N), and what copies it if that has to be."""
     if is_contiguous(array):
         return array.reshape(array.shape[0], -1), []
-    made = kit.scratch(array.shape, array.dtype)
-    return made.reshape(array.shape[0], -1), [op(copy, made, array)]
+    result = kit.scratch(array.shape, array.dtype)
+    return result.reshape(array.shape[0], -1), [op(copy, result, array)]
 
 
 def column(kit: Kit, value: Any) -> tuple[Any, list[Operation]]:

@@ -1,4 +1,4 @@
-"""The last calls of a line, which the next call of the line is compared with; see isa.patterns."""
+"""Recognises the calls that a line of a kernel makes again and again, which makes tracing fast."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Site(NamedTuple):
     others: Callable[[dict[str, Any]], tuple[Any, ...]]
     values: tuple[Any, ...]
     tensors: tuple[Form, ...]
-    known: Pattern
+    pattern: Pattern
 
 
 def site_of(
@@ -53,7 +53,7 @@ def site_of(
     a: dict[str, Any],
     beta1: bool,
     operands: Sequence[Access],
-    known: Pattern,
+    pattern: Pattern,
 ) -> Site | None:
     """A call, to compare others with; None if it has lists, which may be changed meanwhile."""
     tensors = [name for name in spec.tensors if isinstance(a[name], Access)]
@@ -63,7 +63,7 @@ def site_of(
     others = itemgetter(*names, *names[:1]) if names else _nothing  # a tuple also of one
     storages = [access.storage for access in operands]
     forms: list[Form] = []
-    for name, access, start in zip(tensors, operands, known.starts, strict=True):
+    for name, access, start in zip(tensors, operands, pattern.starts, strict=True):
         storage = access.storage
         first = storages.index(storage)
         if storages.count(storage) > 1:  # where they lie in it counts
@@ -83,7 +83,7 @@ def site_of(
                 *start,
             )
         )
-    return Site(spec, beta1, others, others(a), tuple(forms), known)
+    return Site(spec, beta1, others, others(a), tuple(forms), pattern)
 
 
 def _nothing(a: dict[str, Any]) -> tuple[Any, ...]:
@@ -91,14 +91,14 @@ def _nothing(a: dict[str, Any]) -> tuple[Any, ...]:
     return ()
 
 
-def _same(given: Any, known: Any) -> bool:
+def _same(given: Any, pattern: Any) -> bool:
     """Whether it is the same object or number: computed numbers are new objects each time."""
-    if given is known:
+    if given is pattern:
         return True
     kind = type(given)
-    if (kind is not float and kind is not int) or type(known) is not kind or given != known:
+    if (kind is not float and kind is not int) or type(pattern) is not kind or given != pattern:
         return False
-    return bool(given) or kind is int or repr(given) == repr(known)  # 0.0 isn't -0.0
+    return bool(given) or kind is int or repr(given) == repr(pattern)  # 0.0 isn't -0.0
 
 
 def repeated(site: Site, a: dict[str, Any]) -> list[Access] | None:

@@ -34,7 +34,7 @@ from typing import Any, Final, TypeVar
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiError, NkiValidationError, invalid
 from nki_dist.isa import indirection
-from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats
+from nki_dist.isa.checks import LONGEST_ROW, Check, check_repeats, require_generation
 from nki_dist.isa.effects import Effects, Meets
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Kit  # noqa: F401 -- this, too
@@ -229,14 +229,7 @@ class Spec:
 
     def verify(self, i: Instruction, arch: Arch) -> None:
         """Run every constraint check on an instruction whose operands have been accepted."""
-        if arch.generation < self.min_generation:
-            message = (
-                f"{self.title} needs NeuronCore-v{self.min_generation} or later; the platform "
-                f"is {arch.name} (v{arch.generation})"
-            )
-            raise invalid(
-                message, code="generation", got=arch.generation, least=self.min_generation
-            )
+        require_generation(arch, self.min_generation, self.title)
         args = i.args
         for name in self.tensors:
             a = args[name]
@@ -373,9 +366,3 @@ def instruction(
         return spec
 
     return declare
-
-
-def require_generation(arch: Arch, generation: int, what: str) -> None:
-    if arch.generation < generation:
-        message = f"{what} needs NeuronCore-v{generation} or later; the platform is {arch.name}"
-        raise invalid(message, code="generation", got=arch.generation, least=generation)

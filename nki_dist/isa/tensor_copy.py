@@ -1,16 +1,24 @@
-"""nisa.tensor_copy: copies a tile within the on-chip memories."""
+"""nisa.tensor_copy and tensor_copy_predicated: copies of tiles, or of what a mask selects."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from nki_dist.dtypes import bool_, uint8, uint16, uint32
 from nki_dist.errors import invalid
-from nki_dist.isa.checks import check_unpacked, not_in_psum, same_tile
+from nki_dist.isa.checks import check_unpacked, not_in_psum, one_in_psum, same_dtype, same_tile
 from nki_dist.isa.dma_copy import move
-from nki_dist.isa.effects import Effects, copies, elementwise
+from nki_dist.isa.effects import OPTIMISTIC, Effects, copies, elementwise, moves
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
-from nki_dist.isa.operands import read, write
-from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction
-from nki_dist.isa.timing_rules import copy_cycles
+from nki_dist.isa.memset import constant
+from nki_dist.isa.operands import FLAG, read, update, write
+from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Kit, Operation, instruction, op
+from nki_dist.isa.timing_rules import copy_cycles, issue_cycles
+from nki_dist.ops.arrays import copy_where
+from nki_dist.ops.function import copy
 
 
 @instruction(
@@ -36,7 +44,7 @@ def tensor_copy(dst=write(indirect=16), src=read(indirect=16), engine=engine.unk
 
 
 @tensor_copy.check
-def _check(i: Instruction, arch: Arch) -> None:
+def _tensor_copy_check(i: Instruction, arch: Arch) -> None:
     if i.engine == "gpsimd" and (is_indirect(i["dst"]) or is_indirect(i["src"])):
         message = "an .indirect() view with engine=gpsimd; allowed: vector, scalar or unknown"
         raise invalid(message, code="indirect-view")
@@ -50,10 +58,86 @@ def _check(i: Instruction, arch: Arch) -> None:
 
 
 @tensor_copy.meaning
-def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
+def _tensor_copy_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return move(i["dst"], i["src"], kit, whole=False)
 
 
 @tensor_copy.cost
-def _cost(i: Instruction, arch: Arch) -> Cost:
+def _tensor_copy_cost(i: Instruction, arch: Arch) -> Cost:
     return Cost(cycles=copy_cycles(i.engine, i["dst"], i["src"], arch))
+
+
+@instruction(
+    engines="vector",
+    effects=Effects(OPTIMISTIC, partial=True, bits=moves("dst src"), state=None),
+    checks=[
+        same_tile("dst src predicate"),
+        one_in_psum("src predicate"),
+        same_dtype("src dst", "they must be equal"),
+    ],
+)
+def tensor_copy_predicated(
+    dst=update(indirect=16),
+    src=read(scalar=True),
+    predicate=read(dtypes=(bool_, uint8, uint16, uint32), indirect=16),
+    reverse_pred=FLAG.default(False),
+    name=None,
+):
+    """`dst = src` where `predicate` isn't 0; the other elements of dst stay.
+
+    Args:
+        dst, predicate: tiles with the same partitions and elements per partition.
+        src: a tile like them with dst's dtype, or a number. Not in PSUM together with predicate.
+        predicate: of type uint8, uint16 or uint32; the documented examples also pass booleans.
+        reverse_pred: copy where predicate is 0 instead.
+
+    Raises:
+        NkiValidationError: shapes, dtypes or memories don't fit.
+    """
+    return locals()
+
+
+@tensor_copy_predicated.check
+def _predicated_check(i: Instruction, arch: Arch) -> None:
+    src, dtype = i["src"], i["dst"].dtype
+    if not isinstance(src, Access) and not dtype.is_float and src != int(src):
+        message = f"src={src!r} for dtype {dtype}; allowed: whole numbers"
+        raise invalid(message, code="argument-kind", got=src)
+
+
+@tensor_copy_predicated.meaning
+def _predicated_meaning(i: Instruction, kit: Kit) -> list[Operation]:
+    dst, src, predicate = i["dst"], i["src"], i["predicate"]
+    test = np.equal if i["reverse_pred"] else np.not_equal
+    tiles = [dst, predicate, *([src] if isinstance(src, Access) else [])]
+    same = kit.congruent(tiles)
+    if same is None:
+        return _predicated_through_copies(i, kit, test)
+    mask = kit.scratch(same[0].shape, bool)
+    value: Any = constant(src, dst.dtype) if len(same) == 2 else kit.raw(same[2])
+    return [
+        op(test, kit.view(same[1]), 0, mask),
+        op(copy_where, kit.raw(same[0]), value, mask),
+    ]
+
+
+def _predicated_through_copies(i: Instruction, kit: Kit, test: np.ufunc) -> list[Operation]:
+    """Dimensions cut across each other: bring source and mask to dst's shape by copies."""
+    dst, src = i["dst"], i["src"]
+    predicate = kit.view(i["predicate"])
+    mask = kit.scratch(predicate.shape, bool)
+    ops = [op(test, predicate, 0, mask)]
+    value: Any = constant(src, dst.dtype) if not isinstance(src, Access) else None
+    if isinstance(src, Access):
+        flat = kit.scratch(src.shape, src.dtype.raw)
+        ops.append(op(copy, flat, kit.raw(src)))
+        value = flat.reshape(dst.shape)
+    return [*ops, op(copy_where, kit.raw(dst), value, mask.reshape(dst.shape))]
+
+
+@tensor_copy_predicated.cost
+def _predicated_cost(i: Instruction, arch: Arch) -> Cost:
+    n = i["dst"].free_size
+    tiles = [a for a in (i["src"], i["predicate"]) if isinstance(a, Access)]
+    one_in_psum = any(a.region.value == "psum" for a in tiles)
+    return Cost(cycles=issue_cycles(n if one_in_psum else 2 * n / arch.vector_width, arch))

@@ -95,9 +95,9 @@ def tensor_reduce(
 def _rows(i: Instruction, arch: Arch) -> None:
     shape, dst = i["data"].shape, i["dst"]
     axes = _reduced_axes(i)
-    kept = prod(shape[1 : len(shape) - len(axes)])
-    why = f"reducing dimensions {axes} of shape {shape} leaves {kept}"
-    check_elements("dst", dst, kept, why, code="free-mismatch")
+    left = prod(shape[1 : len(shape) - len(axes)])
+    why = f"reducing dimensions {axes} of shape {shape} leaves {left}"
+    check_elements("dst", dst, left, why, code="free-mismatch")
 
 
 @tensor_reduce.check

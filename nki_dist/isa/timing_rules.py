@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost
+from nki_dist.isa.spec import Access, Arch, Cost, Instruction
 from nki_dist.isa.tensor_engine import ArrayTile, tile_holding
-from nki_dist.program import Access, Instruction
 
 CostRule: TypeAlias = "Callable[[Instruction, Arch], Cost]"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.kernels._blocks import (
+    activated,
     combine,
     contract,
+    copied,
     load,
     output,
     programs,
@@ -148,9 +150,8 @@ def _sees(row, k0, count, window):
 def _weights(row, k_tile, v_tile, lead, window, scale):
     """The weights P of a tile of queries and keys, and the gradient of its scores."""
     scores = masked_scores(row["q"], k_tile, lead, window)
-    exact, weights = sbuf(scores.shape, nl.float32), sbuf(scores.shape, k_tile.dtype)
-    nisa.activation(dst=exact, op=nl.exp, data=scores, scale=scale, bias=row["minus_lse"])
-    nisa.tensor_copy(dst=weights, src=exact)
+    exact = activated(nl.exp, scores, scale=scale, bias=row["minus_lse"])
+    weights = copied(exact, k_tile.dtype)
     inner = sbuf(scores.shape, nl.float32)
     dweights = contract([row["dy"]], [v_tile])
     nisa.tensor_scalar(
@@ -166,9 +167,7 @@ def _weights(row, k_tile, v_tile, lead, window, scale):
 
 def _store_turned(dst, tile):
     """dst (HBM) = tile.T, rounded first."""
-    rounded = sbuf(tile.shape, dst.dtype)
-    nisa.tensor_copy(dst=rounded, src=tile)
-    nisa.dma_copy(dst=dst, src=turned(rounded))
+    nisa.dma_copy(dst=dst, src=turned(copied(tile, dst.dtype)))
 
 
 __all__ = ["flash_attn_bwd"]

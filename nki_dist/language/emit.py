@@ -247,8 +247,8 @@ def reduce(function: str, op: str, x: Any, axis: Any, dtype: Any, keepdims: bool
     """`op` over the last dimensions, for `nl.<function>`."""
     x = tile(function, "x", x)
     found = axes(function, x, axis)
-    kept = x.shape[: found[0]]
-    shape = (*kept, *(1 for _ in found)) if keepdims else kept
+    lead = x.shape[: found[0]]
+    shape = (*lead, *(1 for _ in found)) if keepdims else lead
     result = new(shape, x.dtype if dtype is None else dtype)
     tensor_reduce(result, op, x, found, keepdims=keepdims)
     return result

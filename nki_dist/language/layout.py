@@ -27,25 +27,25 @@ def rescaled(dynamic: Dynamic, old: DType, new: DType) -> Dynamic:
     """The run-time part of an access that is read as another dtype."""
     if old.itemsize == new.itemsize:
         return dynamic
-    made = dynamic.of(dynamic.source)
-    made.stride = rescale(dynamic.stride, old, new, "stride of the indirect dimension")
+    result = dynamic.of(dynamic.source)
+    result.stride = rescale(dynamic.stride, old, new, "stride of the indirect dimension")
     for name in ("within", "extent"):
         if places := getattr(dynamic, name):
             origin, size, period = places
             origin = rescale(origin, old, new, "offset")
-            setattr(made, name, (origin, size, rescale(period, old, new, "stride")))
-    return made
+            setattr(result, name, (origin, size, rescale(period, old, new, "stride")))
+    return result
 
 
 def infer(shape: tuple[int, ...], total: int) -> Dims:
     """Fill in one -1 so that the product is `total`."""
-    known = prod(n for n in shape if n != -1)
+    given = prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
         raise invalid(f"shape {shape} has more than one -1", code="reshape", got=shape)
     if -1 in shape:
-        if known == 0 or total % known:
+        if given == 0 or total % given:
             raise invalid(f"{total} elements can't be split as {shape}", code="reshape", got=total)
-        shape = tuple(total // known if n == -1 else n for n in shape)
+        shape = tuple(total // given if n == -1 else n for n in shape)
     if prod(shape) != total:
         message = f"shape {shape} has {prod(shape)} elements, expected {total}"
         raise invalid(message, code="reshape", got=prod(shape), allowed=total)

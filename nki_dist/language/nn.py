@@ -11,8 +11,7 @@ from nki_dist.dtypes import float32, uint8
 from nki_dist.isa.nc_matmul import nc_matmul
 from nki_dist.isa.nc_transpose import nc_transpose
 from nki_dist.isa.spec import may_reject
-from nki_dist.isa.tensor_copy import tensor_copy
-from nki_dist.isa.tensor_copy_predicated import tensor_copy_predicated
+from nki_dist.isa.tensor_copy import tensor_copy, tensor_copy_predicated
 from nki_dist.language import emit
 from nki_dist.language.creation import full
 from nki_dist.language.reductions import max as tile_max

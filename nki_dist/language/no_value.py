@@ -101,8 +101,8 @@ class NoValue:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # Python, copy and NumPy ask for these and expect none
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        known = ", ".join(n for n in dir(type(self)) if not n.startswith("_"))
-        advice = _INSTEAD.get(name, f"its attributes are {known}").format(name)
+        names = ", ".join(n for n in dir(type(self)) if not n.startswith("_"))
+        advice = _INSTEAD.get(name, f"its attributes are {names}").format(name)
         raise NoSuchAttribute(f"tensors have no .{name}; {advice}")
 
     __int__ = __float__ = __complex__ = __index__ = __round__ = __array__ = _conversion

@@ -26,9 +26,9 @@ def rand(shape, dtype, buffer=sbuf, name=""):
     result = ndarray(shape, dtype, buffer, name)
     bits = emit.new(result.shape, uint32)
     rng(bits)
-    kept = emit.with_number("right_shift", bits, 32 - _BITS, False, uint32)
+    shifted = emit.with_number("right_shift", bits, 32 - _BITS, False, uint32)
     target = emit.new(result.shape, result.dtype) if is_hbm(result.buffer) else result
-    tensor_scalar(target, kept, "multiply", 2.0**-_BITS)
+    tensor_scalar(target, shifted, "multiply", 2.0**-_BITS)
     if target is not result:
         dma_copy(result, target)
     return result

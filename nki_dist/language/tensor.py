@@ -113,8 +113,8 @@ class NkiTensor(Indexing, NoValue):
         # Published kernels ask `if optional_tensor:`. A single element is more likely meant as its
         # value, unless it is an argument that may be left out.
         frame, given = sys._getframe(1), self.storage.role == "input"
-        asked = self.size > 1 or (given and may_be_left_out(self, frame))
-        if asked and self.size == prod(self.storage.shape) and may_be_absent(self, frame):
+        optional = self.size > 1 or (given and may_be_left_out(self, frame))
+        if optional and self.size == prod(self.storage.shape) and may_be_absent(self, frame):
             return True
         message = (
             f"Python can't branch on the tensor {self.storage.label}: its values are only known "

@@ -52,12 +52,12 @@ class NkiGrid:
         raise invalid(message, code="grid-made")
 
     def _with(self, axes: tuple[Axis, ...]) -> Any:
-        made = object.__new__(type(self))
+        grid = object.__new__(type(self))
         for kind in type(self).__mro__:
             for name in getattr(kind, "__slots__", ()):
-                setattr(made, name, getattr(self, name))
-        made._axes = axes
-        return made
+                setattr(grid, name, getattr(self, name))
+        grid._axes = axes
+        return grid
 
     def __getitem__(self, key: Any) -> Any:
         return self._with(choose(self._axes, key, f"{self!r}"))
@@ -158,19 +158,19 @@ def tile_grid(
     tensor: NkiTensor, axes: tuple[Axis, ...], layout: Layout, tile: tuple[int, ...]
 ) -> NkiTileGrid:
     """A grid of tiles, without the checks of `nl.tiles`."""
-    made: NkiTileGrid = object.__new__(NkiTileGrid)
-    made._tensor, made._axes, made._layout, made._tile = tensor, axes, layout, tile
-    return made
+    grid: NkiTileGrid = object.__new__(NkiTileGrid)
+    grid._tensor, grid._axes, grid._layout, grid._tile = tensor, axes, layout, tile
+    return grid
 
 
 def block_grid(tiles: NkiTileGrid, block: tuple[int, ...]) -> NkiBlockGrid:
     """The tiles of a grid, which has no gaps, in blocks of so many."""
-    made: NkiBlockGrid = object.__new__(NkiBlockGrid)
-    made._tensor, made._layout, made._tile = tiles._tensor, tiles._layout, tiles._tile
-    made._block = block
+    grid: NkiBlockGrid = object.__new__(NkiBlockGrid)
+    grid._tensor, grid._layout, grid._tile = tiles._tensor, tiles._layout, tiles._tile
+    grid._block = block
     untiled = len(tiles._axes) - len(block)
-    made._axes = tuple(
+    grid._axes = tuple(
         axis.cut(axis.tile * block[d - untiled]) if axis.tile else axis
         for d, axis in enumerate(tiles._axes)
     )
-    return made
+    return grid

@@ -9,6 +9,7 @@ Follows: nki.language.tiles, blocks, alloc_tiles, alloc_blocks and empty_like of
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 from nki_dist.errors import GridTypeError, GridValueError, invalid
@@ -190,21 +191,19 @@ def _allocated(
         held = ndarray(elements, dtype, buffer, name, address)
         return tile_grid(held, tuple(axes), Layout(held.strides), tile)
     counts = tuple(axis.count for axis in axes)
-    columns = 1
-    for n, t in zip(counts, (1, *tile[1:])):
-        columns *= n * t
+    columns = prod(counts) * prod(tile[1:])
     held = ndarray((tile[0], columns), dtype, buffer, name, address)
     return tile_grid(held, tuple(axes), packed_layout(tile, counts, held.strides[0]), tile)
 
 
 def _grid_like(x: NkiGrid, dtype: Any, buffer: MemoryRegion, name: str, address: Any) -> NkiGrid:
     """A grid of its own for the cells that another selects, with the same coordinates."""
-    made = _allocated(x.tile_shape, x.element_shape, buffer, dtype, address, name, "nl.empty_like")
-    kept = [axis for axis in x._axes if axis.tile or not axis.consumed]
-    grid: NkiGrid = made
+    whole = _allocated(x.tile_shape, x.element_shape, buffer, dtype, address, name, "nl.empty_like")
+    open_axes = [axis for axis in x._axes if axis.tile or not axis.consumed]
+    grid: NkiGrid = whole
     if isinstance(x, NkiBlockGrid):
-        grid = block_grid(made, x.block_shape)
-    found: NkiGrid = grid._with(tuple(axis.packed() for axis in kept))
+        grid = block_grid(whole, x.block_shape)
+    found: NkiGrid = grid._with(tuple(axis.packed() for axis in open_axes))
     return found
 
 

@@ -55,11 +55,11 @@ class Views(Access):
             return label
         return f"a view of shape {self.shape} of {label}"
 
-    def _outside(self, asked: str, dim: int, start: int, stop: int) -> OutOfBoundsError:
+    def _outside(self, what: str, dim: int, start: int, stop: int) -> OutOfBoundsError:
         """The error for what was asked of a dimension and lies, also in part, outside it."""
         n = self.shape[dim]
         return OutOfBoundsError(
-            f"{asked} on dimension {dim} of size {n} of {self._title()}; it has the elements "
+            f"{what} on dimension {dim} of size {n} of {self._title()}; it has the elements "
             f"0 to {n - 1}",
             code="index-range",
             numbers={"size": n, "dim": dim},

@@ -113,8 +113,8 @@ def bind_ranks(
             [f if id(f) in later else of_rank(v, rank, ranks) for v, f in zip(given, first)]
         )
         for index, values in later.values():
-            made: Any = Deferred(values, name, mine.signatures[index], rank, ranks)
-            other.arrays[index] = other.originals[index] = made
+            array: Any = Deferred(values, name, mine.signatures[index], rank, ranks)
+            other.arrays[index] = other.originals[index] = array
         found.append(other)
     check_same_signatures(found)
     return found
@@ -154,7 +154,7 @@ def settled(bound: Sequence[BoundArguments]) -> list[BoundArguments]:
         if id(b) not in found:
             arrays = [a() if isinstance(a, Deferred) else a for a in b.arrays]
             originals = [
-                made if isinstance(o, Deferred) else o for o, made in zip(b.originals, arrays)
+                array if isinstance(o, Deferred) else o for o, array in zip(b.originals, arrays)
             ]
             found[id(b)] = replace(b, arrays=arrays, originals=originals)
     return [found[id(b)] for b in bound]

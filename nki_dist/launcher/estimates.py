@@ -68,7 +68,7 @@ def estimate_of(
         schedule: "compiled" or "program".
 
     Raises:
-        LaunchError: how often a loop goes round depends on an input without contents.
+        LaunchError: how often a loop iterates depends on an input without contents.
         NkiError: it doesn't compile, or its cores wait for each other in vain.
     """
     specs = SpecArguments()

@@ -102,14 +102,14 @@ class Kernel:
 
     def but(self, **changes: Any) -> Kernel:
         """The same kernel with other attributes."""
-        made = self.__copy__()
-        vars(made).update(changes)
-        return made
+        changed = self.__copy__()
+        vars(changed).update(changes)
+        return changed
 
     def __copy__(self) -> Kernel:
-        made = object.__new__(type(self))
-        vars(made).update(vars(self))
-        return made
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     def __deepcopy__(self, memo: Any) -> Kernel:
         return self.__copy__()  # as functions, which are copied by reference
@@ -153,9 +153,9 @@ class Kernel:
             NkiValidationError: the edges aren't such pairs; when traced: a name is unknown or means
                 several instructions, or an edge contradicts the order of the kernel's lines.
         """
-        made = edges_of(edges)
-        scheduled = with_edges(self.fn, made)
-        return self.but(fn=scheduled, _scheduled=(self, made))
+        checked = edges_of(edges)
+        scheduled = with_edges(self.fn, checked)
+        return self.but(fn=scheduled, _scheduled=(self, checked))
 
     @leaves_package
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -196,10 +196,10 @@ class Kernel:
         """That world, and the grid of launches on it."""
         places, number = session().places, self.grid is None or type(self.grid) is int
         read = map(os.environ.get, PLACES_READ)
-        asked = self.grid if number else None, self._host, self.platform, self.checks, *read
-        known = places.get(asked) if number else None
-        if known is not None and not known[0].closed:
-            return known
+        query = self.grid if number else None, self._host, self.platform, self.checks, *read
+        cached = places.get(query) if number else None
+        if cached is not None and not cached[0].closed:
+            return cached
         platform = (
             architectures.get(self.platform) if self.platform else architectures.from_environment()
         )
@@ -214,15 +214,15 @@ class Kernel:
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
         if number and checks.release == ANY:  # else each launch is judged
-            places[asked] = world, grid
+            places[query] = world, grid
         return world, grid
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None or isinstance(self.fn, staticmethod):
             return self
-        made = self.but(fn=types.MethodType(self.fn, instance))
-        functools.update_wrapper(made, made.fn)
-        return made
+        bound = self.but(fn=types.MethodType(self.fn, instance))
+        functools.update_wrapper(bound, bound.fn)
+        return bound
 
     def __repr__(self) -> str:
         grid = "" if self.grid is None else f"[{self.grid}]"

@@ -90,12 +90,12 @@ class ResidentLaunch:
             if (tensor.shape, tensor.nki_dtype) == (leaf.shape, leaf.dtype):
                 return tensor
         name = f"{self.compiled.kernel}.{s.title}"
-        made = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)
+        tensor = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)
         if stored:
-            self._stored.setdefault(s.key, []).append(made)
+            self._stored.setdefault(s.key, []).append(tensor)
         else:
-            self._copied.append((made, leaf))
-        return made
+            self._copied.append((tensor, leaf))
+        return tensor
 
     def _new(self) -> list[DeviceTensor]:
         copied = [tensor for tensor, _ in self._copied]
@@ -111,7 +111,7 @@ class ResidentLaunch:
     def place_dry(self) -> None:
         """Account for what it returns, in a world without values."""
         residence: Residence = self.world.residence
-        self._make_room(residence)
+        self._check_capacity(residence)
         for tensor in self._new():
             residence.place(tensor, None)
 
@@ -205,7 +205,7 @@ class ResidentLaunch:
         """Where its tensors lie; new ones get memory."""
         for tensor in self.tensors.values():
             residence.revive(tensor, host)
-        self._make_room(residence)
+        self._check_capacity(residence)
         places = {("input", n): _block(t).place for n, t in self.tensors.items()}
         for key, several in self._stored.items():
             places[key] = self._place(several, residence, host).place
@@ -233,13 +233,13 @@ class ResidentLaunch:
         return launch_again(begin, launch, world.retries) if world.retries else begin()(launch)
 
     def _inputs(self) -> list[list[Any]]:
-        made: dict[int, list[Any]] = {}
+        cache: dict[int, list[Any]] = {}
         for b in self.bound:
-            if id(b) not in made:
-                made[id(b)] = [None if n in self.tensors else a for n, a in enumerate(b.arrays)]
-        return [made[id(b)] for b in self.bound]
+            if id(b) not in cache:
+                cache[id(b)] = [None if n in self.tensors else a for n, a in enumerate(b.arrays)]
+        return [cache[id(b)] for b in self.bound]
 
-    def _make_room(self, residence: Residence) -> None:
+    def _check_capacity(self, residence: Residence) -> None:
         """See that what the launch needs besides tensors that are there fits, too."""
         if all(t._block is None for t in self._new()):  # else it is made again
             others = [n for n in range(len(self.compiled.inputs)) if n not in self.tensors]

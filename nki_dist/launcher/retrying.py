@@ -71,14 +71,3 @@ def _again(error: CoreLostError, lost: int, retries: int) -> RetryWarning:
         location=error.location,
         core=error.core,
     )
-
-
-def check_retries(retries: object) -> int:
-    """World's argument.
-
-    Raises:
-        LaunchError: it isn't a number of retries.
-    """
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise LaunchError(f"retries={retries!r}; must be an int, 0 or more", code="world-option")
-    return retries

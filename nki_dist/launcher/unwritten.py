@@ -45,8 +45,8 @@ def unwritten_after(
     """
     as_run = launch.compiled.as_run
     shared = {a.storage.number: a.storage for _, a in returned(as_run.outputs)}
-    kept = [as_run.programs[0].storages[n] for n, s in shared.items() if s.role == "shared"]
-    if not any(_pattern(s, result.layout, m).any() for s in kept for m in result.memories):
+    stored = [as_run.programs[0].storages[n] for n, s in shared.items() if s.role == "shared"]
+    if not any(_pattern(s, result.layout, m).any() for s in stored for m in result.memories):
         return
     result.memories = [memory.copy() for memory in result.memories]
     differs = _difference(launch, result, attempt)

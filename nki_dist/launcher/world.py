@@ -31,8 +31,8 @@ from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.resident import Resident
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
-from nki_dist.launcher.retrying import check_retries, launch_again
-from nki_dist.launcher.session import KEPT_KERNELS, session
+from nki_dist.launcher.retrying import launch_again
+from nki_dist.launcher.session import CACHED_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
@@ -121,10 +121,10 @@ class World(Recording, Resident):
         named = None if platform is None else architectures.get(platform)
         figures = measured(named or architectures.from_environment(), arch)
         Topology(figures, ranks, lnc)  # refuses what it can't place
-        check_options(host, transport, timeout, memory, cores_per_actor, threads)
+        check_options(host, transport, timeout, memory, cores_per_actor, threads, retries)
         self.checks = of_release(default_check() if check is None else checks_of(check), release)
         self.timeout = default_timeout() if timeout is None else timeout
-        self.retries = check_retries(retries)
+        self.retries = retries
         self._dried: dict[str, list[CoreReport]] = {}
         self._sessions = None
         self._groups_checked: set[str] = set()
@@ -225,7 +225,7 @@ class World(Recording, Resident):
             A DryRun: what was executed, and what couldn't be checked. Results aren't computed.
 
         Raises:
-            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            LaunchError: how often a loop iterates depends on the contents of a TensorSpec.
         """
         check_schedule(schedule)
         return dry_run_of(self, kernel, args, kwargs, schedule if profile else None)
@@ -242,7 +242,7 @@ class World(Recording, Resident):
             The profile that `run(..., profile=True)` would give.
 
         Raises:
-            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            LaunchError: how often a loop iterates depends on the contents of a TensorSpec.
             NkiError: the kernel doesn't compile.
         """
         return estimate_of(self, kernel, None, args, kwargs, check_schedule(schedule))
@@ -288,7 +288,7 @@ class World(Recording, Resident):
         """Compare the groups of its collectives with the world, once for each kernel."""
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
-            if len(self._groups_checked) >= 4 * KEPT_KERNELS:  # most are of kernels long gone
+            if len(self._groups_checked) >= 4 * CACHED_KERNELS:  # most are of kernels long gone
                 self._groups_checked.clear()
             self._groups_checked.add(key)
 

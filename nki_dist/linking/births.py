@@ -1,4 +1,4 @@
-"""Where storages begin to live that somebody may read before anything is written to them."""
+"""Fills memory that may be read before it is written, when the first instruction touches it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def births(program: Program) -> dict[int, list[int]]:
     Of PSUM storages where matmuls decide at run time, it is also forgotten what they hold.
     """
     found: dict[int, list[int]] = {}
-    wanted = program.facts.get("poison")
-    wanted = None if wanted is None else frozenset(wanted)
+    poisoned = program.facts.get("poison")
+    poisoned = None if poisoned is None else frozenset(poisoned)
     for s in program.storages:
-        if s.role == "local" and s.first >= 0 and (wanted is None or s.number in wanted):
+        if s.role == "local" and s.first >= 0 and (poisoned is None or s.number in poisoned):
             found.setdefault(s.first, []).append(s.number)
     for number in program.facts.get("runtime_psum", ()):
         first = program.storages[number].first

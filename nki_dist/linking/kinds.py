@@ -85,16 +85,16 @@ class Kinds:
         numbers = [a.storage.number for a in operands]
         apart = len(set(numbers)) == len(numbers)
         key: tuple[Any, ...] = id(i.kind), i.accumulation, None if apart else _together(operands)
-        known = self._cache.get(key)
-        if known is None:
+        cached = self._cache.get(key)
+        if cached is None:
             if key not in self._cache:
                 return self._learnt(i, operands, key)
             # Not only on where its operands lie relative to each other.
             key = *key, tuple([a.start_partition for a in operands])
-            known = self._cache.get(key)
-            if known is None:
+            cached = self._cache.get(key)
+            if cached is None:
                 return self._learnt(i, operands, key)
-        kind, sources = known
+        kind, sources = cached
         bases = [
             (("storage", numbers[n]), operands[n].offset * size + ahead)
             for n, size, ahead in sources
@@ -182,6 +182,3 @@ def equal_key(argument: Any) -> Any:
     except TypeError:
         return id(argument)
     return type(argument), argument
-
-
-__all__ = ["Base", "Kind", "Kinds", "Run", "equal_key"]

@@ -250,7 +250,7 @@ def _assigned(
     events: list[tuple[float, int, int]] = []
 
     def taken(heap: list[int], w: int) -> int | None:
-        kept, found = [], None
+        skipped, found = [], None
         while heap and found is None:
             k = heapq.heappop(heap)
             if lanes[k] >= 0:
@@ -258,8 +258,8 @@ def _assigned(
             if bound.get(together.get(k, -1), w) == w:
                 found = k
             else:
-                kept.append(k)
-        for k in kept:
+                skipped.append(k)
+        for k in skipped:
             heapq.heappush(heap, k)
         return found
 
@@ -303,7 +303,7 @@ def scheduled(lane_of: Sequence[int], needs: Sequence[Sequence[int]], threads: i
         position.append(len(schedule.lanes[w].nodes))
         schedule.lanes[w].nodes.append(k)
     # Of each node, how far every lane is known to be when it is done.
-    known: list[list[int]] = []
+    reached: list[list[int]] = []
     last = [[-1] * threads for _ in range(threads)]
     for k, w in enumerate(lane_of):
         now = last[w][:]
@@ -313,9 +313,9 @@ def scheduled(lane_of: Sequence[int], needs: Sequence[Sequence[int]], threads: i
                 signal, schedule.signals = schedule.signals, schedule.signals + 1
                 schedule.lanes[w].waits.setdefault(k, []).append(signal)
                 schedule.lanes[v].signals.setdefault(d, []).append(signal)
-                now = [max(pair) for pair in zip(now, known[d])]
+                now = [max(pair) for pair in zip(now, reached[d])]
                 now[v] = max(now[v], position[d])
         now[w] = position[k]
-        known.append(now)
+        reached.append(now)
         last[w] = now
     return schedule

@@ -1,4 +1,4 @@
-"""Linking: a program becomes operations at places; see `linked`.
+"""Turns the instructions of a program into operations on parts of memory that is yet to come.
 
 Passes that make a program faster, and may be left out without a change of a bit, are those that
 `passes.link_passes` lists.
@@ -89,7 +89,7 @@ class _Linker:
                 for number, i in born_outside(self._births, item):
                     self._born(number, i, outside)
                 linked.append(outside)
-                # A body without instructions goes round, and is looked at, all the same.
+                # A body without instructions iterates, and is looked at, all the same.
                 linked.append(LinkedLoop(item, self._block(item.body) or [Straight([], [])]))
                 straight = None
                 continue

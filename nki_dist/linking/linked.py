@@ -145,6 +145,3 @@ class _Unpickler(pickle.Unpickler):
 def _unpickled(program: bytes, rest: bytes) -> Linked:
     decoded = decode(program, verify=False)
     return Linked(decoded, *_Unpickler(io.BytesIO(rest), decoded).load())
-
-
-__all__ = ["Block", "Late", "Linked", "LinkedExchange", "LinkedLoop", "Straight"]

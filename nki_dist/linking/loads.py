@@ -76,7 +76,7 @@ def _loads(
     program: Program, products: set[int], operands: Mapping[int, list[Access]]
 ) -> dict[int, Load]:
     """Loads of tiles that nothing but these products looks at."""
-    wanted = set(operands)
+    candidates = set(operands)
     found: dict[int, Load] = {}
     watched = frozenset(program.facts.get("watched", ()))
     written = frozenset(program.facts[WRITTEN_INPUTS])
@@ -85,14 +85,14 @@ def _loads(
             continue
         for a in _looked_at(i):
             number = a.storage.number
-            if number not in wanted:
+            if number not in candidates:
                 continue
             load = None if number in found or i.ordinal in watched else _load(i, a)
             if load is None or load.src.storage.index in written:
-                wanted.discard(number)
+                candidates.discard(number)
             else:
                 found[number] = load
-    return {number: found[number] for number in wanted if number in found}
+    return {number: found[number] for number in candidates if number in found}
 
 
 def _looked_at(i: Instruction) -> list[Access]:

@@ -1,4 +1,4 @@
-"""A kit without memory: operands are places, so what a meaning yields can be bound to any core's.
+"""Lowers instructions to operations on places, which stand for arrays of any core's memory.
 
 What belongs to a core and isn't memory (its registers, its rank, the way to the driver) is a slot,
 filled when operations are bound.
@@ -93,6 +93,3 @@ class Lowering(Kit):
     @property
     def registers(self) -> Slot:
         return Slot.REGISTERS
-
-
-__all__ = ["SCRATCH", "Lowering", "Slot"]

@@ -82,7 +82,7 @@ def places(program: Program, lives: dict[int, Life] | None = None) -> Places:
 
 
 def sharing(
-    wanted: Iterable[tuple[tuple[int, bool], Life, int]],
+    requests: Iterable[tuple[tuple[int, bool], Life, int]],
 ) -> dict[int, tuple[tuple[int, bool], int]]:
     """A buffer for each of these: its kind, and the number among those of the kind.
 
@@ -97,7 +97,7 @@ def sharing(
     free: dict[Hashable, list[int]] = defaultdict(list)
     count: dict[tuple[int, bool], int] = defaultdict(int)
     busy: list[tuple[int, int, tuple[int, bool], int]] = []
-    for kind, life, name in sorted(wanted, key=lambda w: (w[1].first, w[2])):
+    for kind, life, name in sorted(requests, key=lambda w: (w[1].first, w[2])):
         while busy and busy[0][0] < life.first:
             _, number, of, lane = heapq.heappop(busy)
             heapq.heappush(free[of, lane], number)

@@ -104,6 +104,3 @@ def _axis(place: Place, a: Access, bounds: tuple[int, int]) -> Place:
     assert a.dynamic is not None
     (least, most), unit = bounds, a.dynamic.stride * a.dtype.itemsize
     return place.over((most - least + 1, *place.shape), (unit, *place.strides), place.dtype)
-
-
-__all__ = ["Moving", "MovingCall", "moving"]

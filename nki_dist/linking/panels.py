@@ -116,9 +116,9 @@ def assign(
     Args:
         lives: of the panels by number; as the program's order has it if None.
     """
-    wanted = []
+    requests = []
     for panel in panels:
         size = max(1 << (panel.nbytes - 1).bit_length(), 64)
         life = Life(panel.start, panel.end) if lives is None else lives[panel.number]
-        wanted.append(((size, True), life, panel.number))
-    return {name: (size, number) for name, ((size, _), number) in sharing(wanted).items()}
+        requests.append(((size, True), life, panel.number))
+    return {name: (size, number) for name, ((size, _), number) in sharing(requests).items()}

@@ -1,4 +1,4 @@
-"""Where a linked program's spaces are: views and steps by number, equal for all cores that run it.
+"""Gives what a linked program uses its memory: the views and steps of all cores that run it.
 
 Binding is then one array for each view and one call for each operation, however many instructions
 have them in common; see `runtime.binding`.
@@ -99,7 +99,7 @@ class Placed:
     Args:
         linked: the program.
         arch: its platform.
-        known: what `places` gives for the program, if somebody has asked.
+        memory: what `places` gives for the program, if somebody has it.
         without: passes that are left out.
         threads: that may carry it out.
         cores: that share what lanes may need more than one thread does.
@@ -120,7 +120,7 @@ class Placed:
         self,
         linked: Linked,
         arch: Arch,
-        known: Places | None = None,
+        memory: Places | None = None,
         without: Collection[str] = (),
         threads: int = 1,
         cores: int = 1,
@@ -138,7 +138,7 @@ class Placed:
         self._where: dict[Space, Space] = {}
         self._at: dict[Any, int] = {}  # of steps
         self._threads = threads
-        self.places = places(linked.program) if known is None else known
+        self.places = places(linked.program) if memory is None else memory
         body, at = (
             self._body_on_lanes(cores) if threads > 1 else (linked.body, assign(linked.panels))
         )
@@ -225,7 +225,7 @@ class Placed:
         number = self._at.get(key)
         if number is None:
             views, arguments = self._views, self.arguments
-            made = []
+            placed = []
             for function, given in calls:
                 found = []
                 for a in given:
@@ -238,9 +238,9 @@ class Placed:
                             a = views[view] = len(arguments)
                             arguments.append(_new(Place, (space, base + offset, *rest)))
                     found.append(a)
-                made.append((function, tuple(found)))
+                placed.append((function, tuple(found)))
             number = self._at[key] = len(self.steps)
-            self.steps.append(_new(Step, (tuple(made), moves, elements)))
+            self.steps.append(_new(Step, (tuple(placed), moves, elements)))
         return number
 
     def argument(self, a: Any) -> int:
@@ -281,11 +281,11 @@ class Placed:
 
     def _settled(self, late: Late) -> Any:
         self._asks(late.instruction)
-        known = moving(late.instruction, self.arch, self.argument) if self._moving else None
-        if known is None:
+        moved = moving(late.instruction, self.arch, self.argument) if self._moving else None
+        if moved is None:
             return late
-        self.scratch = max(self.scratch, known.scratch)
-        return known
+        self.scratch = max(self.scratch, moved.scratch)
+        return moved
 
     def _segments(self, straight: Straight) -> list[Segment]:
         segment, elements = Segment([], [], True, set()), 0
@@ -297,9 +297,9 @@ class Placed:
             if n in straight.births:
                 segment.births.add(len(segment.steps))
             if type(run) is Late:
-                known = self._settled(run)
-                segment.steps.append(known)
-                segment.moves &= type(known) is not Late and known.moves
+                moved = self._settled(run)
+                segment.steps.append(moved)
+                segment.moves &= type(moved) is not Late and moved.moves
             else:
                 number = self._runs[run]
                 step = self.steps[number]

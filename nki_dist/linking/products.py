@@ -1,4 +1,4 @@
-"""Matmuls of a program as few and large products: see `chains` for which are one product.
+"""Makes few large products of the many small matmuls of a program that add to one tile, a chain.
 
 The operands of a chain are gathered where its matmuls read them, its product is formed at its last
 one. So every operand is read no later than the program reads it, and PSUM is written where nobody
@@ -16,21 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa._matmul import directly, matrix, product
-from nki_dist.isa.kit import Kit
+from nki_dist.isa._matmul import deposited, directly, matrix, product
 from nki_dist.linking.chains import Chain, Chains
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.loads import Load, find_loads
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.panels import KEPT, Panel, Part, lying
-from nki_dist.ops.arrays import add_where
-from nki_dist.ops.function import copy
-from nki_dist.ops.operation import Operation, op
+from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place
 from nki_dist.program import Access, Block, Instruction, Loop, Program, instructions
 
@@ -91,7 +86,7 @@ class Products:
         self._members: set[int] = set()
         self.last: set[int] = set()
         self.panels: list[Panel] = []
-        self._kept: dict[int, Panel] = {}
+        self._cache: dict[int, Panel] = {}
         self._bytes = 0
         self._loads: dict[int, Load] = {}  # that panels do without, by number of the tile
         self.unmade: set[int] = set()
@@ -118,7 +113,7 @@ class Products:
     def operations(self, i: Instruction) -> list[Operation]:
         """What the instruction does; nothing, if others do it."""
         work = self._work.get(i.ordinal, ())
-        return [o for made, arguments in work for o in made(self, *arguments)]
+        return [o for make, arguments in work for o in make(self, *arguments)]
 
     # ---- what is done where -------------------------------------------------------------------
 
@@ -141,15 +136,15 @@ class Products:
             self._at(end, Products._deposited, chain, result)
 
     def _new(self, shape: tuple[int, int], start: int, end: int) -> Panel:
-        made = Panel(len(self.panels), shape, start, end)
-        self.panels.append(made)
-        return made
+        panel = Panel(len(self.panels), shape, start, end)
+        self.panels.append(panel)
+        return panel
 
     def _worth(self, chain: Chain, *keys: int) -> bool:
         """Whether a single matmul gains by it: by an operand that has to be widened, but once."""
         factors = chain.members[0].factors
         wide = (factors.left.dtype is float32, factors.right.dtype is float32)
-        several = [self._uses[key] > 1 or key in self._kept for key in keys]
+        several = [self._uses[key] > 1 or key in self._cache for key in keys]
         return self._keep and any(s and not w for s, w in zip(several, wide, strict=True))
 
     def _panel(self, key: int, side: str, chain: Chain, width: int) -> Panel | None:
@@ -159,22 +154,22 @@ class Products:
             side: which operand, "left" or "right".
             width: its columns.
         """
-        kept = self._kept.pop(key, None)
+        panel = self._cache.pop(key, None)
         self._uses[key] -= 1
-        if kept is None:
+        if panel is None:
             alone = len(chain.members) == 1
             a: Access = getattr(chain.members[0].factors, side)
             if alone and (not self._uses[key] or directly(a) is not None):
                 return None
-            kept = self._gathered(chain, side, width)
-        kept.end = max(kept.end, chain.ends)
+            panel = self._gathered(chain, side, width)
+        panel.end = max(panel.end, chain.ends)
         if self._uses[key] and self._keep:
-            self._kept[key] = kept  # the one that was used last comes last
-            while self._bytes > KEPT and self._kept:
-                self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+            self._cache[key] = panel  # the one that was used last comes last
+            while self._bytes > KEPT and self._cache:
+                self._bytes -= self._cache.pop(next(iter(self._cache))).nbytes
         else:
-            self._bytes -= kept.nbytes
-        return kept
+            self._bytes -= panel.nbytes
+        return panel
 
     def _gathered(self, chain: Chain, side: str, width: int) -> Panel:
         """A panel of an operand's parts, and the work of filling it."""
@@ -188,11 +183,11 @@ class Products:
         # array.
         if side == "right" and self._loads and (there := lying(parts, width)) is not None:
             return Panel(-1, shape, start, chain.ends, self._kit.view(there))
-        made = self._new(shape, start, chain.ends)
+        panel = self._new(shape, start, chain.ends)
         for part in parts:
-            self._at(part.at, Products._filled, part, made)
-        self._bytes += made.nbytes
-        return made
+            self._at(part.at, Products._filled, part, panel)
+        self._bytes += panel.nbytes
+        return panel
 
     def _source(self, a: Access) -> Access:
         """What a panel takes an operand from: where the tile isn't loaded, from the argument."""
@@ -203,8 +198,8 @@ class Products:
         assert seen is not None, "find_loads asked for all operands"
         return seen
 
-    def _at(self, at: int, made: Callable[..., list[Operation]], *arguments: Any) -> None:
-        self._work.setdefault(self._ordinals[at], []).append((made, arguments))
+    def _at(self, at: int, make: Callable[..., list[Operation]], *arguments: Any) -> None:
+        self._work.setdefault(self._ordinals[at], []).append((make, arguments))
 
     # ---- lowered when the instruction's turn comes ---------------------------------------------
 
@@ -232,16 +227,7 @@ class Products:
     def _deposited(self, chain: Chain, result: Panel) -> list[Operation]:
         whole: Any = result.place
         part = whole[: chain.width].reshape(chain.dst.shape)
-        return added(self._kit, chain.dst, chain.mode, part)
-
-
-def added(kit: Kit, dst: Access, mode: str, part: Any) -> list[Operation]:
-    """What brings a product to PSUM; it may change it."""
-    target = kit.view(dst)
-    if mode == "add":
-        return [op(np.add, target, part, target)]
-    summed = [op(add_where, target, part, kit.accumulating(dst), part)] if mode == "runtime" else []
-    return [*summed, op(copy, target, part)]
+        return deposited(chain.dst, chain.mode, part, self._kit)
 
 
 def _keys(chain: Chain) -> tuple[Key, Key]:

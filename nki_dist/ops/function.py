@@ -83,16 +83,16 @@ def function(
         parameters = list(inspect.signature(call).parameters)
         read, written = (tuple(map(parameters.index, names.split())) for names in (reads, writes))
         called = name or call.__name__.lstrip("_").replace("_", " ")
-        return _known(Function(called, call, read, written, partial, raises, ordered))
+        return _registered(Function(called, call, read, written, partial, raises, ordered))
 
     return declared
 
 
-def _known(made: Function) -> Function:
+def _registered(new: Function) -> Function:
     """The function of that name, which is this one unless another thread has just made it, too."""
-    found = _BY_NAME.setdefault(made.name, made)
-    if found.call is not made.call and (found.make is None or made.make is None):
-        raise TypeError(f"two functions are called {made.name}")
+    found = _BY_NAME.setdefault(new.name, new)
+    if found.call is not new.call and (found.make is None or new.make is None):
+        raise TypeError(f"two functions are called {new.name}")
     return found
 
 
@@ -121,7 +121,7 @@ def functions() -> list[Function]:
 @functools.cache
 def of_ufunc(ufunc: np.ufunc) -> Function:
     """One of NumPy's, which writes its last argument and reads all others."""
-    return _known(Function(ufunc.__name__, ufunc, tuple(range(ufunc.nin)), (ufunc.nin,)))
+    return _registered(Function(ufunc.__name__, ufunc, tuple(range(ufunc.nin)), (ufunc.nin,)))
 
 
 @functools.cache
@@ -129,7 +129,7 @@ def conversion(src: DType, dst: DType) -> Function:
     """`f(out, inp)`, which converts between dtypes with one rounding; see dtypes.casts."""
     if src is dst and converter(src, dst) is np.copyto:
         return copy
-    return _known(
+    return _registered(
         Function(
             f"convert {src.name} {dst.name}",
             lambda out, inp: converter(src, dst)(out, inp),
@@ -141,4 +141,4 @@ def conversion(src: DType, dst: DType) -> Function:
 
 
 # Converts between NumPy's types as NumPy's own rules allow.
-copy: Final = _known(Function("copy", np.copyto, (1,), (0,)))
+copy: Final = _registered(Function("copy", np.copyto, (1,), (0,)))

@@ -1,4 +1,4 @@
-"""One operation: a function of the closed list and what it is given."""
+"""An operation: a function on arrays with its arguments, as data that is compared and printed."""
 
 from __future__ import annotations
 

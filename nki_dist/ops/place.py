@@ -108,14 +108,14 @@ class Place(_Place):
         Raises:
             ValueError: only a copy could have that shape.
         """
-        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        if -1 in wanted:
-            rest = self.size // max(-prod(wanted), 1)
-            wanted = tuple([rest if n == -1 else n for n in wanted])
-        strides = reshaped_strides(self.shape, self.strides, wanted, self.dtype.itemsize)
+        new_shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        if -1 in new_shape:
+            rest = self.size // max(-prod(new_shape), 1)
+            new_shape = tuple([rest if n == -1 else n for n in new_shape])
+        strides = reshaped_strides(self.shape, self.strides, new_shape, self.dtype.itemsize)
         if strides is None:
-            raise ValueError(f"{self} has no view of shape {wanted}")
-        return Place(self.space, self.offset, wanted, strides, self.dtype)
+            raise ValueError(f"{self} has no view of shape {new_shape}")
+        return Place(self.space, self.offset, new_shape, strides, self.dtype)
 
     # ---- where it lies --------------------------------------------------------------------------
 
@@ -170,17 +170,17 @@ def follow(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -> bool:
 
 
 def reshaped_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...], unit: int
+    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...], unit: int
 ) -> tuple[int, ...] | None:
     """Strides of the same elements, in the same order, over other dimensions; None if none do it.
 
     Of dimensions of size 1, whose strides never matter, they are those of contiguous elements
     `unit` apart, so that what is addressed through them at run time scales as the shape suggests.
     """
-    if prod(shape) != prod(wanted):
-        raise ValueError(f"{prod(shape)} elements don't have shape {wanted}")
+    if prod(shape) != prod(new_shape):
+        raise ValueError(f"{prod(shape)} elements don't have shape {new_shape}")
     if prod(shape) == 0:
-        return tuple([unit] * len(wanted))
+        return tuple([unit] * len(new_shape))
     # Dimensions that follow each other in memory become one: (elements, stride of the last).
     runs: list[tuple[int, int]] = []
     for n, stride in zip(shape, strides):
@@ -192,7 +192,7 @@ def reshaped_strides(
             runs.append((n, stride))
     found: list[int] = []
     left, stride = 1, unit
-    for n in reversed(wanted):
+    for n in reversed(new_shape):
         if left == 1 and n > 1 and runs:
             left, stride = runs.pop()
         if left % n:

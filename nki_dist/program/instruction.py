@@ -50,10 +50,10 @@ class Instruction:
 
     def with_args(self, args: dict[str, Any]) -> Instruction:
         """The same instruction with other arguments."""
-        made = Instruction(self.opcode, args, self.engine, self.location, self.ordinal)
-        made.after, made.order_group = self.after, self.order_group
-        made.accumulation = self.accumulation
-        return made
+        result = Instruction(self.opcode, args, self.engine, self.location, self.ordinal)
+        result.after, result.order_group = self.after, self.order_group
+        result.accumulation = self.accumulation
+        return result
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
@@ -83,11 +83,18 @@ class Loop:
     outside: int = 0
     body: Block = field(default_factory=list, init=False)
 
+    @property
+    def rounds(self) -> int | None:
+        """How often it runs, None where bounds are in registers; a `while` may not run at all."""
+        if self.kind == "for" and isinstance(self.start, int) and isinstance(self.stop, int):
+            return max(0, -(-(self.stop - self.start) // self.step))
+        return None
+
     def with_body(self, body: Block) -> Loop:
         """The same loop around other items."""
-        made = copy(self)
-        made.body = body
-        return made
+        result = copy(self)
+        result.body = body
+        return result
 
 
 Block: TypeAlias = "list[Instruction | Loop]"

@@ -1,4 +1,4 @@
-"""Where the cores of a world run: `InProcessHost` here, `RayHost` in ray_host.
+"""Where the cores of a world run: what every host does, and the one in this process.
 
 A host is given a compiled launch and each rank's inputs. It copies the inputs into the ranks' HBM
 stacks, runs all cores, and leaves the results in the stacks for the launcher to read. Tensors that
@@ -176,9 +176,9 @@ class InProcessHost(Memories):
         resident = launch.resident
         layout = self._layouts.of(launch.key, compiled, launch.inputs, resident)
         key = (launch.key, layout.common, resident)
-        known = None
+        local = None
         if key not in self._group.linked:
-            known = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
+            local = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -200,7 +200,7 @@ class InProcessHost(Memories):
                 },
                 launch.printer,
                 timeout=launch.timeout,
-                known=known,
+                local=local,
                 places=launch.places,
             )
         return LaunchResult(layout, self._stacks, reports)

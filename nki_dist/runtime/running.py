@@ -1,4 +1,4 @@
-"""A chain of matmuls on hosts that run one instruction after the other; see `chains`.
+"""Forms the sum of several matmuls as one product where instructions are run one by one.
 
 The sum is formed anew as one product whenever somebody wants to see it, from copies of the operands
 as each matmul found them, so its bits are those of `products`.

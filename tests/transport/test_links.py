@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from nki_dist.collectives.party import Bundle
-from nki_dist.core_actor.payloads import KEPT
+from nki_dist.core_actor.payloads import MOST_LENT
 from nki_dist.core_actor.records import INLINE, NAMES
 
 
@@ -116,10 +116,10 @@ def test_what_the_machine_has_no_memory_for_goes_by_actor_calls(machine, trios):
 def test_more_payloads_under_way_than_bytes_to_clear(trio):
     trio.links[1].begin(1)
     view = trio.links[0].payloads.array((INLINE + 64,), np.dtype(np.uint8))
-    for _ in range(KEPT + 5):
+    for _ in range(MOST_LENT + 5):
         trio.send(0, 1, view)
     assert trio.called == 5
-    assert len(trio.links[1].poll()) == KEPT + 5
+    assert len(trio.links[1].poll()) == MOST_LENT + 5
 
 
 def test_more_descriptions_than_names(trio):

@@ -73,7 +73,7 @@ def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_RING", FIRST_RING)
     while not trio.called:
         trio.send(0, 1, np.zeros(INLINE + 1, np.uint8))
-    assert len(trio.links[0].payloads._kept) == trio.sequence - 1 > 0
+    assert len(trio.links[0].payloads._lent) == trio.sequence - 1 > 0
 
 
 def stacks_of(trio, process):
@@ -162,10 +162,10 @@ def test_memory_of_a_ring_was_used_before(trio):
 def test_whoever_parks_lets_go_of_what_others_are_done_with(trio):
     trio.send(0, 1, np.ones(INLINE, np.float32))
     payloads = trio.links[0].payloads
-    assert len(trio.links[1].poll()) == 1 == len(payloads._kept)
+    assert len(trio.links[1].poll()) == 1 == len(payloads._lent)
     gc.collect()
     trio.links[0].wait(lambda: trio.send(1, 0, None))
-    assert not payloads._kept
+    assert not payloads._lent
 
 
 def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):

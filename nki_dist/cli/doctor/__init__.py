@@ -188,12 +188,12 @@ def check_packages(m: Machine) -> list[Finding]:
     findings = []
     for name, least in PACKAGES:
         found = m.packages.get(name, "!not installed")
-        wanted = ".".join(map(str, least))
-        fix = f"pip install '{name}>={wanted}'"
+        lowest = ".".join(map(str, least))
+        fix = f"pip install '{name}>={lowest}'"
         if found.startswith("!"):
             findings.append(Finding("FAIL", name, f"doesn't import ({found[1:]})", fix))
         elif numbers(found) < least:
-            findings.append(Finding("FAIL", name, f"{found}; at least {wanted}", fix))
+            findings.append(Finding("FAIL", name, f"{found}; at least {lowest}", fix))
         else:
             findings.append(Finding("ok", name, found))
     for name in _OPTIONAL:
@@ -226,9 +226,9 @@ def check_shared_memory(m: Machine) -> list[Finding]:
 
 def store_bytes(m: Machine) -> int:
     """Bytes of the object store: what the environment asks for, else Ray's default."""
-    asked = m.environment.get(STORE_VARIABLE, "")
-    if asked.isdigit() and int(asked):
-        return int(asked)
+    setting = m.environment.get(STORE_VARIABLE, "")
+    if setting.isdigit() and int(setting):
+        return int(setting)
     return int(min(m.memory * _STORE_SHARE, _STORE_LIMIT))
 
 
@@ -255,12 +255,12 @@ def check_pool(m: Machine) -> list[Finding]:
 
 
 def check_object_store(m: Machine) -> list[Finding]:
-    asked = m.environment.get(STORE_VARIABLE)
-    if asked is not None and not (asked.isdigit() and int(asked)):
+    setting = m.environment.get(STORE_VARIABLE)
+    if setting is not None and not (setting.isdigit() and int(setting)):
         fix = f"set {STORE_VARIABLE} to a positive number of bytes, or unset it"
-        return [Finding("FAIL", "object store", f"{STORE_VARIABLE}={asked!r}", fix)]
+        return [Finding("FAIL", "object store", f"{STORE_VARIABLE}={setting!r}", fix)]
     size = store_bytes(m)
-    by = STORE_VARIABLE if asked else "Ray's default, 30 % of memory"
+    by = STORE_VARIABLE if setting else "Ray's default, 30 % of memory"
     found = f"{_gib(size)} for all shared_hbm ({by})"
     if size > m.memory:
         fix = f"lower {STORE_VARIABLE} below the {_gib(m.memory)} of memory"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_dist import __version__
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, check_positive, refused
 from nki_dist.cli.shared.workers import MIB
 from nki_dist.errors import LaunchError
 
@@ -63,10 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: a limit isn't positive, there is no such folder, or the SDK isn't installed.
     """
-    for name in ("timeout", "memory", "file_size", "jobs"):
-        if not getattr(arguments, name) > 0:
-            option = name.replace("_", "-")
-            raise refused(f"--{option} {getattr(arguments, name)}; must be positive")
+    check_positive(arguments, "timeout", "memory", "file_size", "jobs")
     folder = Path(arguments.folder).resolve()
     if not folder.is_dir():
         raise refused(f"--folder {folder}: there is no such folder")

@@ -30,7 +30,7 @@ from nki_dist.cli.shared.timed import PACKAGE, TIMES, digests, timed
 from nki_dist.cli.shared.workers import Worker, uninterrupted
 from nki_dist.errors import LaunchError
 
-VERSION: Final = 2  # of the reports that are kept
+VERSION: Final = 2  # of cached reports
 CACHE_VARIABLE: Final = "NKI_DIST_CACHE"
 _SETTINGS: Final = ("NKI_", "NEURON_")
 _NO_SETTINGS: Final = (CACHE_VARIABLE,)
@@ -51,7 +51,7 @@ class Task:
         program: its path.
         options: of `nki-dist run`, beside those for all programs.
         arguments: of the program.
-        folder: where to leave the kernels it launched; such a report isn't kept.
+        folder: where to leave the kernels it launched; such a report isn't cached.
     """
 
     program: str
@@ -68,7 +68,7 @@ class Programs:
         jobs: how many at once.
         timeout: seconds after which a program is ended.
         memory: bytes with which it is ended.
-        cache: whether reports are kept and found again.
+        cache: whether reports are cached.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Programs:
         self._limits = timeout, memory
         self._folder = _folder() if cache else None
         self._package = _package_digest() if cache else ""
-        self._known: dict[str, list[float]] = {}  # times by digest
+        self._times: dict[str, list[float]] = {}  # times by digest
 
     def reports(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
         """The report of each: `kernels` with their times, or `diagnostics` if it has none."""
@@ -114,7 +114,7 @@ class Programs:
     def _timed(self, task: Task) -> dict[str, Any]:
         """What a worker does."""
         words = [*self._options, *task.options, task.program, *task.arguments]
-        return timed(words, task.folder, self._known)
+        return timed(words, task.folder, self._times)
 
     def _report(
         self, worker: Worker, over: LaunchError | None, entry: Path | None
@@ -124,7 +124,7 @@ class Programs:
         except LaunchError as error:
             return {"kernels": [], "diagnostics": [error.to_dict()]}
         for kernel in found["kernels"]:
-            self._known[kernel["digest"]] = [kernel[end] for end in TIMES]
+            self._times[kernel["digest"]] = [kernel[end] for end in TIMES]
         for name in found.pop("modules"):
             with suppress(ImportError):
                 importlib.import_module(name)
@@ -132,10 +132,10 @@ class Programs:
             write_cached(entry, found)
         return found
 
-    # ---- reports that are kept ------------------------------------------------------------------
+    # ---- cached reports --------------------------------------------------------------------------
 
     def _entry(self, task: Task) -> Path | None:
-        """The file that keeps a program's report."""
+        """The file of a program's cached report."""
         if self._folder is None or task.folder is not None:
             return None
         path = Path(task.program).resolve()

@@ -21,12 +21,12 @@ class Recorded:
 
     Args:
         items: in the order of the program.
-        made: number of the first storage that the kernel made; older ones belong to its caller.
+        first: number of the first storage that the kernel made; older ones belong to its caller.
     """
 
-    def __init__(self, items: Iterable[Instruction], made: int) -> None:
+    def __init__(self, items: Iterable[Instruction], first: int) -> None:
         self.items: list[Instruction | None] = list(items)
-        self.made = made
+        self.first = first
         self.later: dict[int, list[Instruction]] = {}
         self.uses: dict[Storage, list[int]] = {}
         for at, i in enumerate(self.items):
@@ -38,7 +38,7 @@ class Recorded:
 
     def is_local(self, storage: Storage) -> bool:
         """Whether nobody but this kernel can see it."""
-        return storage.role == "local" and storage.number >= self.made
+        return storage.role == "local" and storage.number >= self.first
 
     def remove(self, at: int) -> Instruction:
         """Take an instruction out."""

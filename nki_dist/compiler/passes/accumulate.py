@@ -151,8 +151,8 @@ def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[in
     state = states.get(a.storage.number)
     if state is None:
         state = states[a.storage.number] = Sums(a.storage)
-    asked = i.args["accumulate"]
-    if asked is None:
+    given = i.args["accumulate"]
+    if given is None:
         before = None if a.dynamic is not None else state.read(a)
         if a.storage.number in runtime:
             i.accumulation = "runtime"
@@ -162,7 +162,7 @@ def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[in
         else:
             i.accumulation = "add" if before else "replace"
     else:
-        i.accumulation = "add" if asked else "replace"
+        i.accumulation = "add" if given else "replace"
     state.write(a, True)
 
 

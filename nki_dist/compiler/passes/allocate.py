@@ -269,13 +269,13 @@ def _overflow(
 
 def _spilled(error: OutOfMemoryError, over: int) -> NkiWarning:
     """The same facts, of a kernel that is accepted all the same."""
-    made = as_warning(error, SpilledWarning)
-    made.message = (
+    warning = as_warning(error, SpilledWarning)
+    warning.message = (
         f"AWS's compiler for Beta 1 reorders this kernel, or spills at least {over} bytes per "
         f"partition to HBM and reloads them; values are the same. {error.message}"
     )
-    made.code = "spilled"
-    return made
+    warning.code = "spilled"
+    return warning
 
 
 def _check_instructions(program: Program, region: MemoryRegion, space: Space) -> None:

@@ -148,7 +148,7 @@ class _Grid:
         self.unit = gcd(self.period, *(p.unit(0) for p in patterns))
         end = max(p.span()[1] for p in patterns)
         self.nbytes = -(-end // self.period) * self.period if self.period else end
-        self.known = self.nbytes // self.unit <= LARGEST and all(
+        self.exact = self.nbytes // self.unit <= LARGEST and all(
             d.kind in ("scalar", "vector") for d, _ in dynamic
         )
 
@@ -165,7 +165,7 @@ class _Region:
         self.empty = not accesses
         self.cells: np.ndarray | None = None
         self._unit = grid.unit
-        if self.empty or not grid.known:
+        if self.empty or not grid.exact:
             return
         # Zeros come from the system, which makes only those pages that are used.
         self.cells = np.zeros(grid.nbytes // grid.unit, bool)

@@ -22,7 +22,6 @@ import numpy as np
 
 from nki_dist.compiler.passes.allocate import in_time
 from nki_dist.compiler.passes.elements import Elements, covers
-from nki_dist.compiler.passes.loops import may_repeat
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, MemoryRegion, Program, Storage
@@ -108,7 +107,7 @@ class _Tracker:
     def block(self, block: Block) -> None:
         for item in block:
             if isinstance(item, Loop):
-                for _ in range(2 if may_repeat(item) else 1):
+                for _ in range(1 if item.rounds in (0, 1) else 2):
                     for number in [n for n in self.states if n >= item.outside]:
                         del self.states[number]  # new in every iteration
                     self.block(item.body)

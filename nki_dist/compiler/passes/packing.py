@@ -1,4 +1,4 @@
-"""Finding room in a memory of quadrants times bytes, first fit with recycling.
+"""Finding free space in a memory of quadrants times bytes, first fit with recycling.
 
 Freed blocks wait in bins by exact size, because kernels allocate the same tiles again and again;
 they go back to the map of free room only when a search fails. So most allocations cost one
@@ -13,7 +13,7 @@ from bisect import bisect_left
 
 
 class Packer:
-    """Free room of one memory.
+    """Free space of one memory.
 
     Args:
         capacity: bytes per partition.
@@ -36,10 +36,10 @@ class Packer:
         self._mark(start, start + size, ((1 << rows) - 1) << quadrant, True)
 
     def take(self, size: int, rows: int) -> tuple[int, int] | None:
-        """Room for `size` bytes in `rows` quadrants: (byte, first quadrant), or None."""
-        kept = self._bins.get((size, rows))
-        if kept:
-            return kept.pop()
+        """Space for `size` bytes in `rows` quadrants: (byte, first quadrant), or None."""
+        freed = self._bins.get((size, rows))
+        if freed:
+            return freed.pop()
         found = self._search(size, rows)
         if found is None and self._flush():
             found = self._search(size, rows)

@@ -102,17 +102,17 @@ def _add(
     where: Callable[[int], str | None],
 ) -> None:
     i = after.instruction
-    wanted = f"the schedule wants {later!r} after {earlier!r}"
+    rule = f"the schedule wants {later!r} after {earlier!r}"
     if before.instruction.ordinal >= i.ordinal:
         message = (
-            f"{wanted}, but the kernel issues it before, and programs run in the order of the "
+            f"{rule}, but the kernel issues it before, and programs run in the order of the "
             "kernel's lines here; issue them in the other order"
         )
         raise NkiValidationError(message, location=where(i.location), code="schedule")
     try:
         after.depends_on(before)
     except NkiValidationError as error:
-        message = f"{wanted}: {error.message}"
+        message = f"{rule}: {error.message}"
         raise NkiValidationError(message, location=where(i.location), code="schedule") from None
 
 
@@ -136,8 +136,8 @@ def check_schedule(programs: Sequence[Program]) -> None:
         NkiValidationError: with the names.
     """
     seen = [program.facts.pop(_FACT, {}) for program in programs]
-    asked = dict.fromkeys(name for names in seen for name in names)
-    unknown = [name for name in asked if not any(names.get(name) for names in seen)]
+    names_asked = dict.fromkeys(name for names in seen for name in names)
+    unknown = [name for name in names_asked if not any(names.get(name) for names in seen)]
     if unknown:
         message = (
             f"the schedule of {programs[0].kernel} names {', '.join(map(repr, unknown))}, but no "

@@ -108,7 +108,7 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
         unknown: indices of the inputs whose contents aren't given.
 
     Raises:
-        LaunchError: how often a loop goes round depends on an input in `unknown`.
+        LaunchError: how often a loop iterates depends on an input in `unknown`.
     """
     if all(map(_straight, programs)):
         programs = [replace(program, body=[]) for program in programs]
@@ -117,24 +117,24 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
         for effect in _effects(number, program.body):
             graph.add(effect)
     lost = graph.after([("input", index) for index in unknown])
-    wanted: set[Node] = set()
+    needed: set[Node] = set()
     for number, program in enumerate(programs):
         for loop in loops(program.body):
             tests = _tests(number, loop)
             if not lost.isdisjoint(tests):
                 raise _undecided(graph, program, loop, tests, unknown)
-            wanted |= tests
+            needed |= tests
     for number, program in enumerate(programs):
         for i in instructions(program.body):
             for a in _addressed(i):
-                wanted |= {_source(number, a)} - lost
+                needed |= {_source(number, a)} - lost
             if (counts := counts_of(i)) is not None:
-                wanted |= {_tensor(number, counts.storage)} - lost
-    wanted = graph.before(wanted)
+                needed |= {_tensor(number, counts.storage)} - lost
+    needed = graph.before(needed)
     found = Skeleton([], [], [], ())
     unchecked: list[str] = []
     for number, program in enumerate(programs):
-        reducer = _Reducer(number, program, graph, wanted, lost)
+        reducer = _Reducer(number, program, graph, needed, lost)
         found.programs.append(reducer.program())
         found.real.append(frozenset(reducer.real))
         found.contents.append(frozenset(reducer.contents))
@@ -212,12 +212,12 @@ def _source(number: int, a: Access) -> Node:
 
 
 def _tests(number: int, loop: Loop) -> set[Node]:
-    """What decides how often a loop goes round."""
+    """What decides how often a loop iterates."""
     return {_register(number, r) for r in registers_of(loop)}
 
 
 def registers_of(loop: Loop) -> list[VirtualRegister]:
-    """Those that decide how often it goes round."""
+    """Those that decide how often it iterates."""
     tested = (loop.start, loop.stop, loop.condition)
     return [r for r in tested if isinstance(r, VirtualRegister)]
 
@@ -243,10 +243,10 @@ def _undecided(
 ) -> LaunchError:
     needed = graph.before(tests)
     names = {s.index: s.name for s in program.storages if s.role == "input"}
-    wanted = sorted(names.get(n, str(n)) for n in unknown if ("input", n) in needed)
+    arguments = sorted(names.get(n, str(n)) for n in unknown if ("input", n) in needed)
     return LaunchError(
-        f"how often this loop goes round depends on the contents of argument {', '.join(wanted)}, "
-        "and a TensorSpec has none; give an array there",
+        f"how often this loop iterates depends on the contents of argument "
+        f"{', '.join(arguments)}, and a TensorSpec has none; give an array there",
         location=program.where(loop.location),
         core=program.core,
         code="spec-contents",
@@ -260,7 +260,7 @@ class _Reducer:
     """Makes the skeleton of one program."""
 
     def __init__(
-        self, number: int, program: Program, graph: _Graph, wanted: set[Node], lost: set[Node]
+        self, number: int, program: Program, graph: _Graph, needed: set[Node], lost: set[Node]
     ) -> None:
         self.number = number
         self.full = program
@@ -271,9 +271,9 @@ class _Reducer:
             if e.program == number
             and e.ordinal is not None
             and not e.counts_only
-            and not wanted.isdisjoint(e.writes)
+            and not needed.isdisjoint(e.writes)
         }
-        self.contents = {s.number for s in program.storages if _tensor(number, s) in wanted}
+        self.contents = {s.number for s in program.storages if _tensor(number, s) in needed}
         for i in instructions(program.body):
             if (counts := counts_of(i)) is not None:  # zeros where they aren't known
                 self.contents.add(counts.storage.number)

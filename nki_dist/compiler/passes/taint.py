@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.loops import surely_repeats
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Mask
@@ -68,11 +67,11 @@ class Taint:
         self,
         program: Program,
         flagged: Sequence[Sequence[int]],
-        kept: Mapping[int, Sequence[tuple[str, Access | None]]],
+        outliving: Mapping[int, Sequence[tuple[str, Access | None]]],
         foreign: set[int],
     ) -> None:
         self.program = program
-        self.kept = kept
+        self.outliving = outliving
         self.foreign = foreign
         self._flagged = frozenset(number for _, number, _ in flagged)
         self._unborn = set(self._flagged)
@@ -95,7 +94,7 @@ class Taint:
                 self._instruction(item)
                 continue
             self._block(item.body)
-            if surely_repeats(item):  # what one iteration leaves behind reaches the next
+            if (item.rounds or 0) > 1:  # what one iteration leaves behind reaches the next
                 for number in [n for n in self._states if n >= item.outside]:
                     del self._states[number]
                 self._unborn |= {n for n in self._flagged if n >= item.outside}
@@ -169,7 +168,7 @@ class Taint:
             marks = marks.reshape(a.shape)
             assert self._origin is not None
             self._origins.setdefault(s.number, self._origin)
-            if s.number in self.kept:
+            if s.number in self.outliving:
                 self._note_store(Store(i, a, self._origin), marks)
         if a.dynamic is not None:
             if marks is None:  # which elements became clean isn't known
@@ -202,7 +201,7 @@ class Taint:
             UninitializedReadError: some elements depend on memory nobody wrote, and no other core
                 writes clean data there.
         """
-        for number, places in self.kept.items():
+        for number, places in self.outliving.items():
             s = self.program.storages[number]
             for place, a in places:
                 whole = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)

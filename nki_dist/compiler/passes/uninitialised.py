@@ -25,7 +25,6 @@ import numpy as np
 from nki_dist.checks import DEFAULT, Checks
 from nki_dist.compiler.passes.between_cores import OPEN_READS, Use, open_reads
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
-from nki_dist.compiler.passes.loops import surely_runs
 from nki_dist.compiler.passes.taint import LIFTED, Taint
 from nki_dist.compiler.passes.unwritten import REPLACED, WRITTEN_INPUTS, Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
@@ -92,7 +91,7 @@ def _follow(scans: Sequence[Scan]) -> None:
     for scan in scans:
         taint = None
         if scan.flagged:
-            taint = Taint(scan.program, scan.flagged, scan.kept, scan.foreign)
+            taint = Taint(scan.program, scan.flagged, scan.outliving, scan.foreign)
             taint.run()
         taints.append(taint)
     pairs = list(zip((scan.stores for scan in scans), taints, strict=True))
@@ -155,7 +154,7 @@ class Scan:
         self.strict = strict
         self.poison: set[int] = set()
         self.flagged: list[list[int]] = []
-        self.kept: dict[int, list[tuple[str, Access | None]]] = {}
+        self.outliving: dict[int, list[tuple[str, Access | None]]] = {}
         self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
@@ -164,13 +163,13 @@ class Scan:
         self._full: set[int] = set()  # nothing left to write, or not ours to judge
         self._partial: dict[int, _Written] = {}
         for path, a in returned(program.outputs):
-            self.kept.setdefault(a.storage.number, []).append((f"output{path}", a))
+            self.outliving.setdefault(a.storage.number, []).append((f"output{path}", a))
         for s in program.storages:
             self._begin(s, written.get((s.role, s.index), []) if s.role != "local" else [])
 
     def _begin(self, s: Storage, writers: list[int]) -> None:
         if s.role == "input" and s.written:
-            self.kept.setdefault(s.number, []).append((f"input {s.name}", None))
+            self.outliving.setdefault(s.number, []).append((f"input {s.name}", None))
         elif s.role in ("input", "constant"):
             self._full.add(s.number)
         if any(core != self.program.core for core in writers):
@@ -181,13 +180,13 @@ class Scan:
 
     def _block(self, block: Block, outside: int) -> None:
         """Interpret a block; writes to storages below `outside` may not happen at all."""
-        full, kept = self._full, self.kept
+        full, outliving = self._full, self.outliving
         for i in block:
             if isinstance(i, Loop):
-                self._block(i.body, outside if surely_runs(i) else i.outside)
+                self._block(i.body, outside if i.rounds else i.outside)
                 continue
             args, spec = i.args, INSTRUCTIONS[i.opcode]
-            counts, effects = spec.counts, spec.effects
+            counts, partial = spec.counts, spec.effects.partial
             # No operand of an instruction that has a kind is addressed at run time.
             for name in spec.tensors if i.kind is None else ():
                 value = args[name]
@@ -211,8 +210,8 @@ class Scan:
                 value = _role(i, counts).written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
-                    doubtful = number < outside or effects.keeps(i)
-                    if number in kept:
+                    doubtful = number < outside or (partial and spec.effects.keeps(i))
+                    if number in outliving:
                         key = (a.storage.role, a.storage.index)
                         self.stores.setdefault(key, []).append(a)
                         sure = not (doubtful or a.dynamic or spec.may_skip(i))

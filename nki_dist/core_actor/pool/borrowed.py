@@ -63,8 +63,8 @@ def _unfit(status: dict[str, Any], store: int | None) -> str | None:
     """Why a program can't use it."""
     found = differences(status.get("facts", {}), facts())
     if store is not None and store != status.get("store"):
-        asked = status.get("store") or "Ray's default"
-        found.append(f"bytes of the object store: {asked} there, {store} here")
+        theirs = status.get("store") or "Ray's default"
+        found.append(f"bytes of the object store: {theirs} there, {store} here")
     mode = os.environ.get(authentication.MODE)
     if mode is not None and (mode.lower() == "token") != bool(status.get("token")):
         found.append(f"{authentication.MODE}: another there, {mode} here")

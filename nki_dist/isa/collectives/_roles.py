@@ -290,13 +290,13 @@ def gathered(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
         flat = dim == 0 and not part.region.on_chip
         if flat and whole.size == size * part.size:
             continue
-        wanted = tuple(s * size if d == dim else s for d, s in enumerate(part.shape))
-        if whole.shape != wanted:
+        expected = tuple(s * size if d == dim else s for d, s in enumerate(part.shape))
+        if whole.shape != expected:
             message = (
                 f"{large}[{n}] has shape {whole.shape}; {small}[{n}] of shape {part.shape} and "
-                f"{size} ranks need {wanted} (collective_dim={dim})"
+                f"{size} ranks need {expected} (collective_dim={dim})"
             )
-            raise invalid(message, code="collective-shape", got=whole.shape, allowed=wanted)
+            raise invalid(message, code="collective-shape", got=whole.shape, allowed=expected)
 
 
 @rule
@@ -351,7 +351,7 @@ SINGLE: Final = (lists("srcs dsts"), one_each("srcs dsts"), memories("srcs dsts"
 def collective(
     *checks: Check, effects: Effects = IN_FULL
 ) -> Callable[[Callable[..., dict[str, Any]]], Spec]:
-    """Declare a collective, with what all have alike, of its checks that of its priority."""
+    """Declare a collective, with what is the same for all, of its checks that of its priority."""
 
     def declared(function: Callable[..., dict[str, Any]]) -> Spec:
         every = (*checks, check_priority)

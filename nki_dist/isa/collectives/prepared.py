@@ -17,8 +17,7 @@ from nki_dist.errors import CompileError, NkiError, invalid
 from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.handle import NkiInstruction
-from nki_dist.isa.spec import Spec, current_tracer, released
-from nki_dist.program import Instruction
+from nki_dist.isa.spec import Instruction, Spec, current_tracer, released
 
 
 class Prepared(NkiInstruction):
@@ -116,11 +115,11 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
     first = dma_copy(_rows(copy, 0, 2, one_column), _rows(metadata, 0, 2, one_column), name=label)
     if arguments["has_rdispls"]:
         first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
-    made = Prepared(first.instruction, first.depth)
-    made.spec, made.arguments, made.copy = spec, arguments, copy
-    made.loop = tracer.innermost_loop()
-    tracer.prepared = made
-    return made
+    prepared = Prepared(first.instruction, first.depth)
+    prepared.spec, prepared.arguments, prepared.copy = spec, arguments, copy
+    prepared.loop = tracer.innermost_loop()
+    tracer.prepared = prepared
+    return prepared
 
 
 def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
