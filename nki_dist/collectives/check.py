@@ -166,7 +166,8 @@ def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
                 f"source_target_pairs has {source}, {target}, which are {len(path)} links apart; "
                 "allowed: ranks of one chip or of neighbours",
                 code="collective-permute-distance",
-                numbers={"got": len(path), "most": 1},
+                got=len(path),
+                most=1,
             )
 
 
@@ -175,7 +176,8 @@ def _limits_of_all_gather_v(i: Instruction, world: Topology) -> Iterator[NkiVali
         yield limited(
             f"all_gather_v with LNC={world.lnc}; allowed: 2",
             code="collective-lnc",
-            numbers={"got": world.lnc, "allowed": 2},
+            got=world.lnc,
+            allowed=2,
         )
     for group in i["replica_group"]:
         if len({rank // world.ranks_per_chip for rank in group}) > 1:
@@ -205,7 +207,8 @@ def _whole_devices(i: Instruction, world: Topology) -> Iterator[NkiValidationErr
         yield limited(
             f"all_to_all_v with LNC={world.lnc} on {world.arch.instance}; allowed: 2",
             code="collective-lnc",
-            numbers={"got": world.lnc, "allowed": 2},
+            got=world.lnc,
+            allowed=2,
         )
     for group in i["replica_group"]:
         ranks, per_chip = set(group), world.ranks_per_chip

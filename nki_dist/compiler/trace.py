@@ -44,9 +44,9 @@ from nki_dist.errors import CompileError, NkiError, NkiWarning, invalid
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor
-from nki_dist.isa.pattern import Pattern
 from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.reach import engine_reaches
+from nki_dist.isa.sites import Pattern
 from nki_dist.isa.spec import Spec, release_in_force
 from nki_dist.language.tensor import NkiTensor, make
 from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage, VirtualRegister
