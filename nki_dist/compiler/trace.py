@@ -168,11 +168,10 @@ class Trace(Configured, LoopTrace):
         facts = (region, sizes, element, name or "", "local", -1, address, None, at)
         return self._view(self._storage(*facts))
 
-    def constant(self, array: np.ndarray, dtype: DType, name: str = "") -> NkiTensor:
+    def constant(self, array: np.ndarray, dtype: DType) -> NkiTensor:
         """A shared_hbm tensor with known contents."""
         data = np.ascontiguousarray(array).tobytes()
-        storage = self._allocate_shared(tuple(array.shape), dtype, name, data)
-        return self._view(storage)
+        return self._view(self._allocate_shared(tuple(array.shape), dtype, "", data))
 
     def _allocate_shared(
         self, shape: tuple[int, ...], dtype: DType, name: str, data: bytes | None = None
