@@ -166,7 +166,8 @@ def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
                 f"source_target_pairs has {source}, {target}, which are {len(path)} links apart; "
                 "allowed: ranks of one chip or of neighbours",
                 code="collective-permute-distance",
-                numbers={"got": len(path), "most": 1},
+                got=len(path),
+                most=1,
             )
 
 
