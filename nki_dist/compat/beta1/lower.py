@@ -1,4 +1,4 @@
-"""How Beta 1 operations become instructions: results, masks, assignment, transfers.
+"""Makes instructions of Beta 1 operations: results, masks, assignment, transfers.
 
 Every operation allocates its result as the language does, runs on the box its mask leaves, and
 where the kernel assigns the result at once, the last instruction is made to write the destination
@@ -18,12 +18,19 @@ import numpy as np
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import box_mask, box_of_operand, common, region, whole
+from nki_dist.compat.beta1.regions import (
+    box_mask,
+    box_of_operand,
+    common,
+    leaves_nothing,
+    region,
+    untouched,
+    whole,
+)
 from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
-from nki_dist.compat.beta1.untouched import leaves_nothing, untouched
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
