@@ -1,4 +1,4 @@
-"""Blocks in PSUM that are alive at once and don't fit: what leaves, and where it goes.
+"""Moves blocks of a Beta 1 kernel to SBUF where more are alive than PSUM holds.
 
 PSUM has 8 banks. Blocks have storages and lifetimes of their own, so a tensor may have many more as
 long as few are alive at once. Where more are, AWS's compiler copies results out of PSUM; so does
