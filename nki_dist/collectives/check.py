@@ -186,7 +186,8 @@ def _lnc_2(opcode: str, world: Topology, where: str = "") -> Iterator[NkiValidat
         yield limited(
             f"{opcode} with LNC={world.lnc}{where}; allowed: 2",
             code="collective-lnc",
-            numbers={"got": world.lnc, "allowed": 2},
+            got=world.lnc,
+            allowed=2,
         )
 
 
