@@ -250,12 +250,13 @@ def insight(args: tuple[Any, ...]) -> None:
 def timing(args: tuple[Any, ...]) -> Profile:
     room("timing")
     profile = nki.profile(split[2])(*args).profile
-    graph = profile.timeline.cores[0].graph
-    print("8 follows", graph.data[8], "for data,", graph.reuse[8], "for memory")
-    for e in profile.timeline.events():
-        if e.core == 0:
-            times = f"{e.start:>7.0f} {e.end:>7.0f} ns"
-            print(f"{e.position:>3}  {e.queue:<10} {times}  {e.instruction.opcode}, {e.reason}")
+    core = profile.timeline.cores[0]
+    print("8 follows", core.graph.data[8], "for data,", core.graph.reuse[8], "for memory")
+    for n, i in enumerate(core.graph.executed):
+        if n not in core.dropped:
+            times = f"{core.start[n]:>7.0f} {core.end[n]:>7.0f} ns"
+            queue = core.queues[core.queue[n]]
+            print(f"{n:>3}  {queue:<10} {times}  {i.opcode}, {core.reason[n]}")
     return profile
 
 

@@ -348,17 +348,6 @@ class OutOfBoundsError(NkiError):
     default_code = "out-of-bounds"
 
 
-def typed(error: NkiError | MemoryError) -> NkiError:
-    """An error as users meet it: that NumPy found no room is an OutOfMemoryError, too."""
-    if isinstance(error, NkiError):
-        return error
-    made = OutOfMemoryError(
-        f"this machine has no memory left: {error or 'none'}", code="host-memory"
-    )
-    made.__cause__ = error
-    return made
-
-
 class UninitializedReadError(NkiError):
     """A value that nobody wrote reached an output, an index or a register."""
 

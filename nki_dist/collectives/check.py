@@ -166,7 +166,8 @@ def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
                 f"source_target_pairs has {source}, {target}, which are {len(path)} links apart; "
                 "allowed: ranks of one chip or of neighbours",
                 code="collective-permute-distance",
-                numbers={"got": len(path), "most": 1},
+                got=len(path),
+                most=1,
             )
 
 
@@ -185,7 +186,8 @@ def _lnc_2(opcode: str, world: Topology, where: str = "") -> Iterator[NkiValidat
         yield limited(
             f"{opcode} with LNC={world.lnc}{where}; allowed: 2",
             code="collective-lnc",
-            numbers={"got": world.lnc, "allowed": 2},
+            got=world.lnc,
+            allowed=2,
         )
 
 

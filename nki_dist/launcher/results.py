@@ -18,9 +18,10 @@ from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
-from nki_dist.errors import CoreLostError, LaunchError, typed
+from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.hbm.layout import Layout
 from nki_dist.launcher.binding import BoundArguments
+from nki_dist.linking.located import typed
 from nki_dist.program import Access
 from nki_dist.program.pytree import flatten, tree_map
 

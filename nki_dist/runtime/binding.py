@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_dist.dtypes.scratch import Scratch
-from nki_dist.errors import NkiError, typed
+from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.randomness import seeded
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.linked import Late, LinkedExchange
-from nki_dist.linking.located import raise_at
+from nki_dist.linking.located import raise_at, typed
 from nki_dist.linking.lowering import Slot
 from nki_dist.linking.placing import Call, Placed, PlacedLoop
 from nki_dist.linking.placing import LanedSegment as PlacedLanes

@@ -19,12 +19,13 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist import arch
-from nki_dist.errors import NkiError, typed
+from nki_dist.errors import NkiError
 from nki_dist.hbm.contents import Places
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.linking.blas import one_blas_thread
 from nki_dist.linking.link import link
+from nki_dist.linking.located import typed
 from nki_dist.linking.memory import Places as LocalPlaces
 from nki_dist.linking.passes import left_out
 from nki_dist.linking.placing import Placed

@@ -17,10 +17,11 @@ import numpy as np
 
 from nki_dist.collectives.choose import VARIABLE, named
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.errors import CoreLostError, NkiWarning, typed
+from nki_dist.errors import CoreLostError, NkiWarning
 from nki_dist.hbm.contents import Fill, Memories, Place, Places
 from nki_dist.hbm.layout import Given, Inputs, Layout, Layouts, fill_common, fill_stack
 from nki_dist.isa.core import CoreSlot
+from nki_dist.linking.located import typed
 from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
 from nki_dist.runtime.group import CoreGroup, CoreReport, StackView

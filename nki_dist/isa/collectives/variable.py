@@ -86,7 +86,8 @@ def _all_gather_v_limits(i: Instruction, arch: Arch) -> None:
         r.limitation(
             f"all_gather_v with groups of {size} ranks; allowed: exactly 4",
             code="replica-group-sizes",
-            numbers={"got": size, "allowed": 4},
+            got=size,
+            allowed=4,
         )
 
 

@@ -20,9 +20,10 @@ from nki_dist.compiler.compile import compare_allocation
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.passes.elements import Elements
 from nki_dist.dtypes.poison import is_poison
-from nki_dist.errors import OutOfMemoryError, typed
+from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.layout import Layout
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.linking.located import typed
 from nki_dist.ops.alignment import aligned, padded
 from nki_dist.program import Access, Program, Storage, instructions
 from nki_dist.runtime.host_memory import machine_bytes
