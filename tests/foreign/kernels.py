@@ -255,13 +255,13 @@ def asks_the_platform(x):
 
 def activates(x):
     """Functions of the Scalar engine, as a kernel picks them from a table."""
-    out = nl.ndarray((6, 8, 12), dtype=x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((7, 8, 12), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray((8, 12), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(tile, x)
     functions = {"silu": nl.silu, "gelu": nl.gelu_apprx_sigmoid, "sigmoid": nl.sigmoid}
-    functions |= {"abs": nl.abs, "rsqrt": nl.rsqrt, "log": nl.log}
-    names = ("silu", "gelu", "sigmoid", "abs", "rsqrt", "log")
-    for n in nl.sequential_range(6):
+    functions |= {"abs": nl.abs, "rsqrt": nl.rsqrt, "log": nl.log, "sqrt": nl.sqrt}
+    names = ("silu", "gelu", "sigmoid", "abs", "rsqrt", "log", "sqrt")
+    for n in nl.sequential_range(7):
         result = nl.ndarray((8, 12), dtype=x.dtype, buffer=nl.sbuf)
         nisa.activation(result, functions[names[n]], tile, scale=0.25)
         nisa.dma_copy(out[n], result)
@@ -271,7 +271,8 @@ def activates(x):
 def activated(x):
     y = 0.25 * x.astype(np.float64)
     gates = [1 / (1 + np.exp(-y)), 1 / (1 + np.exp(-1.702 * y))]
-    return np.stack([y * gates[0], y * gates[1], gates[0], y, 1 / np.sqrt(y), np.log(y)])
+    root = np.sqrt(y)
+    return np.stack([y * gates[0], y * gates[1], gates[0], y, 1 / root, np.log(y), root])
 
 
 def counts_equals(x):
@@ -284,6 +285,7 @@ def counts_equals(x):
     for n in nl.range(12):
         same = nl.ndarray((8, 1), dtype=x.dtype, buffer=nl.sbuf)
         nisa.tensor_scalar(same, tile[:, n : n + 1], nl.equal, 3.0, engine=nisa.vector_engine)
+        nisa.tensor_scalar(same, same, nl.greater, 0.5, op1=nl.logical_and, operand1=1.0)
         nisa.tensor_tensor(total, total, same, nl.add)
     nisa.dma_copy(out, total)
     return out
