@@ -250,12 +250,12 @@ def insight(args: tuple[Any, ...]) -> None:
 def timing(args: tuple[Any, ...]) -> Profile:
     room("timing")
     profile = nki.profile(split[2])(*args).profile
-    graph = profile.timeline.cores[0].graph
+    core = profile.timeline.cores[0]
+    graph = core.graph
     print("8 follows", graph.data[8], "for data,", graph.reuse[8], "for memory")
-    for e in profile.timeline.events():
-        if e.core == 0:
-            times = f"{e.start:>7.0f} {e.end:>7.0f} ns"
-            print(f"{e.position:>3}  {e.queue:<10} {times}  {e.instruction.opcode}, {e.reason}")
+    for at, i in enumerate(graph.executed):
+        times = f"{core.start[at]:>7.0f} {core.end[at]:>7.0f} ns"
+        print(f"{at:>3}  {core.queues[core.queue[at]]:<10} {times}  {i.opcode}, {core.reason[at]}")
     return profile
 
 
