@@ -21,7 +21,6 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
-from nki_dist.cachekey import Fingerprinter
 from nki_dist.checks import DEFAULT
 from nki_dist.compiler.compile import check_core, check_launch, trace_core, trace_for
 from nki_dist.compiler.compiled import Compiled
@@ -32,6 +31,7 @@ from nki_dist.core_actor.placement import pack
 from nki_dist.hbm.layout import Layout, fill_stack, lay_out
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.launcher.binding import BoundArguments, bind_arguments, collect_outputs
+from nki_dist.launcher.cachekey import Fingerprinter
 from nki_dist.launcher.grid import make_grid
 from nki_dist.launcher.results import read_outputs
 from nki_dist.linking.link import link
@@ -251,11 +251,12 @@ def timing(args: tuple[Any, ...]) -> Profile:
     room("timing")
     profile = nki.profile(split[2])(*args).profile
     core = profile.timeline.cores[0]
-    graph = core.graph
-    print("8 follows", graph.data[8], "for data,", graph.reuse[8], "for memory")
-    for at, i in enumerate(graph.executed):
-        times = f"{core.start[at]:>7.0f} {core.end[at]:>7.0f} ns"
-        print(f"{at:>3}  {core.queues[core.queue[at]]:<10} {times}  {i.opcode}, {core.reason[at]}")
+    print("8 follows", core.graph.data[8], "for data,", core.graph.reuse[8], "for memory")
+    for n, i in enumerate(core.graph.executed):
+        if n not in core.dropped:
+            times = f"{core.start[n]:>7.0f} {core.end[n]:>7.0f} ns"
+            queue = core.queues[core.queue[n]]
+            print(f"{n:>3}  {queue:<10} {times}  {i.opcode}, {core.reason[n]}")
     return profile
 
 

@@ -32,28 +32,6 @@ def zeros(*shape: int, dtype: Any = F32) -> Any:
 
 
 @nki.jit
-def sbuf_over_capacity(x):
-    small = nl.ndarray((128, 16), dtype=F32, buffer=nl.sbuf, name="small")
-    first = nl.ndarray((128, 20000), dtype=F32, buffer=nl.sbuf, name="first")
-    second = nl.ndarray((128, 16000), dtype=F32, buffer=nl.sbuf, name="second")
-    third = nl.ndarray((128, 24000), dtype=F32, buffer=nl.sbuf, name="third")  # BAD
-    for t in (small, first, second, third):
-        nisa.memset(dst=t, value=1)
-    out = nl.ndarray((128, 16), dtype=F32, buffer=nl.shared_hbm)
-    for t in (first, second, third):
-        nisa.tensor_tensor(dst=small, data1=small, data2=t[:, 0:16], op=nl.add)
-    nisa.dma_copy(dst=out, src=small)
-    return out
-
-
-@nki.jit
-def unknown_dtype(x):
-    t = nl.ndarray((128, 8), dtype="float64", buffer=nl.sbuf)  # BAD
-    nisa.memset(dst=t, value=0)
-    return x
-
-
-@nki.jit
 def misspelt_keyword(x):
     t = tile(128, 8)
     nisa.memset(dst=t, valeu=0)  # BAD
@@ -88,14 +66,6 @@ def returns_a_numpy_array(x):
 
 @nki.jit
 def needs_two(x, y):
-    return x
-
-
-@nki.jit
-def branches_on_tile(x):
-    t = zeros(1, 1)
-    if t:  # BAD
-        nisa.memset(dst=t, value=1)
     return x
 
 

@@ -43,12 +43,10 @@ def refused(run, kernel, error, *args, words=(), instruction=None, core=0):
 
 V = errors.NkiValidationError
 WRONG_STATEMENTS = [
-    (B.unknown_dtype, V, "nl.ndarray", ("float64", "allowed", "float32")),
     (B.misspelt_keyword, V, "nisa.memset", ("'valeu'", "(dst, value")),
     (B.too_few_arguments, V, "nisa.tensor_copy", ("missing", "'src'", "(dst, src")),
     (B.too_many_arguments, V, "nisa.reciprocal", ("7 were given", "(dst, data")),
     (B.not_a_tensor, V, "nisa.tensor_copy", ("[1, 2, 3] of type list", "allowed: a tensor")),
-    (B.branches_on_tile, V, None, ("can't branch", "1x1 float32 in sbuf", "nl.where")),
     (B.branches_on_comparison, V, None, ("a comparison", "4x4 float32", "nl.where")),
     (B.equates_register, errors.CompileError, None, ("comparison of a register", "while_loop")),
     (B.single_index_out_of_bounds, errors.OutOfBoundsError, None, ("index 128", "size 128")),
@@ -63,20 +61,6 @@ WRONG_STATEMENTS = [
 def test_wrong_statement(worlds, kernel, error, instruction, words):
     for world in worlds.values():
         refused(world.run, kernel, error, X, words=words, instruction=instruction)
-
-
-def test_sbuf_over_capacity_names_the_largest(worlds):
-    error = refused(
-        worlds[1].run,
-        B.sbuf_over_capacity,
-        errors.OutOfMemoryError,
-        X,
-        instruction="nl.ndarray",
-        words=("usable bytes per partition", "first (128x20000 float32 in sbuf)"),
-    )
-    named = str(error).partition("Largest tensors alive there")[2]
-    assert named.index("third") < named.index("first") < named.index("second")
-    assert "80000 bytes" in named
 
 
 def test_wrong_arity_of_the_kernel(worlds):

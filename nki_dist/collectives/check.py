@@ -14,7 +14,7 @@ from typing import Final
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.collectives._roles import MAX_CHANNELS, limited
+from nki_dist.isa.collectives.roles import MAX_CHANNELS, limited
 from nki_dist.program import Instruction, Program, instructions
 from nki_dist.ranges import named, shown
 from nki_dist.topology.topology import Topology
@@ -166,7 +166,8 @@ def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
                 f"source_target_pairs has {source}, {target}, which are {len(path)} links apart; "
                 "allowed: ranks of one chip or of neighbours",
                 code="collective-permute-distance",
-                numbers={"got": len(path), "most": 1},
+                got=len(path),
+                most=1,
             )
 
 
@@ -185,7 +186,8 @@ def _lnc_2(opcode: str, world: Topology, where: str = "") -> Iterator[NkiValidat
         yield limited(
             f"{opcode} with LNC={world.lnc}{where}; allowed: 2",
             code="collective-lnc",
-            numbers={"got": world.lnc, "allowed": 2},
+            got=world.lnc,
+            allowed=2,
         )
 
 

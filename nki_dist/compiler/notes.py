@@ -17,7 +17,7 @@ from nki_dist import errors
 from nki_dist.checks import Checks
 from nki_dist.codes import EVIDENCE
 from nki_dist.compiler.locations import is_users
-from nki_dist.errors import CompilerMayRejectWarning, NkiWarning, split_location
+from nki_dist.errors import CompilerMayRejectWarning, NkiWarning, plain, split_location
 from nki_dist.program import Program
 
 FACT: Final = "warnings"
@@ -48,17 +48,9 @@ def is_due(warning: NkiWarning, checks: Checks) -> bool:
 
 def note(program: Program, warning: NkiWarning) -> None:
     """Keep a warning with a program; the same one a second time isn't kept."""
-    data = warning.to_dict()
-    row = [
-        type(warning).__name__,
-        warning.code,
-        warning.message,
-        warning.location,
-        data["core"],
-        warning.instruction,
-        warning.own_hint,
-        data["numbers"],
-    ]
+    w = warning
+    row = [type(w).__name__, w.code, w.message, w.location, plain(w.core), w.instruction]
+    row += [w.own_hint, dict(w.numbers)]
     rows = program.facts.setdefault(FACT, [])
     if len(program.noted) != len(rows):  # rows that were read from a file
         program.noted = set(map(repr, rows))
@@ -71,19 +63,10 @@ def noted(programs: Sequence[Program]) -> tuple[NkiWarning, ...]:
     """The warnings of a launch's programs; what several cores say of one line is said once."""
     found: dict[Any, NkiWarning] = {}
     for program in programs:
-        for kind, code, message, location, core, instruction, hint, numbers in program.facts.get(
-            FACT, ()
-        ):
-            warning = TYPES[kind](
-                message,
-                code=code,
-                location=location,
-                core=core,
-                instruction=instruction,
-                hint=hint,
-                numbers=numbers,
-            )
-            found.setdefault((kind, code, message, location, instruction), warning)
+        for kind, code, message, *rest in program.facts.get(FACT, ()):
+            given = dict(zip(("location", "core", "instruction", "hint", "numbers"), rest))
+            key = kind, code, message, given["location"], given["instruction"]
+            found.setdefault(key, TYPES[kind](message, code=code, **given))
     return tuple(found.values())
 
 

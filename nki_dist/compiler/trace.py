@@ -44,9 +44,9 @@ from nki_dist.errors import CompileError, NkiError, NkiWarning, invalid
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
 from nki_dist.isa.handle import Dropped, NkiInstruction
 from nki_dist.isa.operands import Tensor
-from nki_dist.isa.pattern import Pattern
 from nki_dist.isa.patterns import Patterns
 from nki_dist.isa.reach import engine_reaches
+from nki_dist.isa.sites import Pattern
 from nki_dist.isa.spec import Spec, release_in_force
 from nki_dist.language.tensor import NkiTensor, make
 from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage, VirtualRegister
@@ -168,11 +168,10 @@ class Trace(Configured, LoopTrace):
         facts = (region, sizes, element, name or "", "local", -1, address, None, at)
         return self._view(self._storage(*facts))
 
-    def constant(self, array: np.ndarray, dtype: DType, name: str = "") -> NkiTensor:
+    def constant(self, array: np.ndarray, dtype: DType) -> NkiTensor:
         """A shared_hbm tensor with known contents."""
         data = np.ascontiguousarray(array).tobytes()
-        storage = self._allocate_shared(tuple(array.shape), dtype, name, data)
-        return self._view(storage)
+        return self._view(self._allocate_shared(tuple(array.shape), dtype, "", data))
 
     def _allocate_shared(
         self, shape: tuple[int, ...], dtype: DType, name: str, data: bytes | None = None

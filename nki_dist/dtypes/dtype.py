@@ -117,14 +117,8 @@ class DType:
     def __format__(self, spec: str) -> str:
         return format(self.name, spec)
 
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return (of, (self.name,))
-
-    def __copy__(self) -> DType:
-        return self
-
-    def __deepcopy__(self, memo: object) -> DType:
-        return self
+    def __reduce__(self) -> str:
+        return self.name  # of this module
 
 
 def _float(name: str, storage: Any, largest: float) -> DType:

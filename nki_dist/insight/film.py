@@ -95,7 +95,7 @@ class Film(Log):
     """A log with pictures.
 
     Args:
-        room: bytes that they may take once they are packed; three times as many are kept at first.
+        budget: bytes that they may take once packed; three times as many are kept at first.
 
     Attributes:
         pictures: by number of an instruction, of what it wrote, in the order of its writes.

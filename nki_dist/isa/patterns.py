@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from nki_dist.isa.pattern import Pattern, Spec, immutable, ints_in, starts
-from nki_dist.isa.sites import Site, repeated, site_of
+from nki_dist.isa import sites as s
+from nki_dist.isa.sites import Pattern, Site, Spec, immutable, ints_in
 from nki_dist.program import Access, Instruction, sbuf
 
 _BY_VALUE: Final = frozenset({type(None), bool, int, str})
@@ -61,7 +61,7 @@ class Patterns:
         sites = self._sites.setdefault(where, [])
         for n, site in enumerate(sites):
             if site.spec is spec and site.beta1 is beta1:
-                found = repeated(site, a)
+                found = s.repeated(site, a)
                 if found is not None:
                     if n:
                         sites.insert(0, sites.pop(n))
@@ -74,7 +74,7 @@ class Patterns:
             if not first <= access.offset <= last:
                 return None, operands, key
         if len(sites) < SITES or self._last.get(where) == key:  # not where more take turns
-            newest = site_of(spec, a, beta1, operands, pattern)
+            newest = s.site_of(spec, a, beta1, operands, pattern)
             if newest is not None:
                 sites[:] = newest, *sites[: SITES - 1]
         self._last[where] = key
@@ -161,7 +161,7 @@ class Patterns:
         i.kind = self._cache[key] = Pattern(
             i.engine,
             accepted,
-            tuple(map(starts, operands)),
+            tuple(map(s.starts, operands)),
             tuple(n in spec.written for n in spec.tensors if isinstance(given[n], Access)),
             tuple(name for name, value in accepted.items() if not immutable(value)),
         )

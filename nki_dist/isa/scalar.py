@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -201,34 +201,19 @@ class NkiScalar(VirtualRegister):
         )
         raise invalid(message, code="scalar-operand")
 
-    def _made(self, op: str, other: Any, reversed_: bool = False) -> NkiScalar:
+    def _computed(self, op: str, other: Any, reversed_: bool = False) -> NkiScalar:
         pair: list[Any] = [self.register, self._operand(f"{op}", other)]
         first, second = reversed(pair) if reversed_ else pair
         register = current_tracer().register()
         scalar_arithmetic(register, op, first, second, self.dtype.bits)
         return NkiScalar(register, self.dtype)
 
-    def __add__(self, other: Any) -> NkiScalar:
-        return self._made("add", other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> NkiScalar:
-        return self._made("subtract", other)
-
-    def __rsub__(self, other: Any) -> NkiScalar:
-        return self._made("subtract", other, True)
-
-    def __mul__(self, other: Any) -> NkiScalar:
-        return self._made("multiply", other)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> NkiScalar:
-        return self._made("subtract", 0, True)
-
-    def __pos__(self) -> NkiScalar:
-        return self._made("add", 0)
+    __add__ = __radd__ = partialmethod(_computed, "add")
+    __sub__ = partialmethod(_computed, "subtract")
+    __rsub__ = partialmethod(_computed, "subtract", reversed_=True)
+    __mul__ = __rmul__ = partialmethod(_computed, "multiply")
+    __neg__ = partialmethod(_computed, "subtract", 0, True)
+    __pos__ = partialmethod(_computed, "add", 0)
 
     def _no_arithmetic(self, *_: Any) -> Any:
         raise CompileError(

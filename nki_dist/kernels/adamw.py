@@ -6,7 +6,7 @@ from math import gcd, prod
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import activated, fused, load, my_tiles, require
+from nki_dist.kernels.blocks import fused, load, my_tiles, require, sbuf
 from nki_dist.launcher.kernel import jit
 
 
@@ -50,7 +50,8 @@ def adamw(
     )
     for at in my_tiles(flat):
         mean, variance, new, value = load(first[at]), load(second[at]), load(g[at]), load(w[at])
-        root = activated(nl.square, new)
+        root = sbuf(new.shape, nl.float32)
+        nisa.activation(dst=root, op=nl.square, data=new)
         _toward(mean, new, beta1)
         _toward(variance, root, beta2)
         nisa.dma_copy(dst=first[at], src=mean)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
-    activated,
+from nki_dist.kernels.attention_checks import check_attention, window_of
+from nki_dist.kernels.blocks import (
     combine,
     contract,
-    copied,
     load,
     output,
     programs,
@@ -19,7 +18,6 @@ from nki_dist.kernels._blocks import (
     tiles,
     turned,
 )
-from nki_dist.kernels.attention_checks import check_attention, window_of
 from nki_dist.kernels.online_softmax import masked_scores
 from nki_dist.launcher.kernel import jit
 
@@ -150,8 +148,9 @@ def _sees(row, k0, count, window):
 def _weights(row, k_tile, v_tile, lead, window, scale):
     """The weights P of a tile of queries and keys, and the gradient of its scores."""
     scores = masked_scores(row["q"], k_tile, lead, window)
-    exact = activated(nl.exp, scores, scale=scale, bias=row["minus_lse"])
-    weights = copied(exact, k_tile.dtype)
+    exact, weights = sbuf(scores.shape, nl.float32), sbuf(scores.shape, k_tile.dtype)
+    nisa.activation(dst=exact, op=nl.exp, data=scores, scale=scale, bias=row["minus_lse"])
+    nisa.tensor_copy(dst=weights, src=exact)
     inner = sbuf(scores.shape, nl.float32)
     dweights = contract([row["dy"]], [v_tile])
     nisa.tensor_scalar(
@@ -167,7 +166,9 @@ def _weights(row, k_tile, v_tile, lead, window, scale):
 
 def _store_turned(dst, tile):
     """dst (HBM) = tile.T, rounded first."""
-    nisa.dma_copy(dst=dst, src=turned(copied(tile, dst.dtype)))
+    rounded = sbuf(tile.shape, dst.dtype)
+    nisa.tensor_copy(dst=rounded, src=tile)
+    nisa.dma_copy(dst=dst, src=turned(rounded))
 
 
 __all__ = ["flash_attn_bwd"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.blocks import (
     activation_sums,
     combine,
     exchanged,
@@ -21,7 +21,6 @@ from nki_dist.kernels._blocks import (
     psum,
     require,
     sbuf,
-    scaled,
     tiles,
     turned,
 )
@@ -94,16 +93,18 @@ def attend_cache(q: Any, keys: Any, values: Any, mask: Any, scale: float) -> Any
     # of this core: the largest score, the sum of exponentials, the context
     found = sbuf((heads, d + 2), nl.float32)
     nisa.tensor_reduce(dst=found[:, 0:1], op=nl.maximum, data=scores, axis=1)
-    bias, weights = scaled(found[:, 0:1], -scale), sbuf((heads, count), values.dtype)
+    bias, weights = sbuf((heads, 1), nl.float32), sbuf((heads, count), values.dtype)
+    nisa.tensor_scalar(dst=bias, data=found[:, 0:1], op0=nl.multiply, operand0=-scale)
     activation_sums(weights, found[:, 1:2], nl.exp, scores, scale=scale, bias=bias)
     split, context = weights.reshape((heads, pmax, per)), psum((heads, d))
     for j in range(per):  # a partition has neighbouring places
         nisa.nc_matmul(dst=context, stationary=turned(split[:, :, j]), moving=v[:, j, :])
     nisa.tensor_copy(dst=found[:, 2:], src=context)
     total = _of_all_places(found, scale)
-    share = sbuf((heads, 1), nl.float32)
+    share, out = sbuf((heads, 1), nl.float32), sbuf((heads, d), values.dtype)
     nisa.reciprocal(dst=share, data=total[:, 1:2])
-    return scaled(total[:, 2:], share, values.dtype)
+    nisa.tensor_scalar(dst=out, data=total[:, 2:], op0=nl.multiply, operand0=share)
+    return out
 
 
 def _of_all_places(mine: Any, scale: float) -> Any:
@@ -114,12 +115,12 @@ def _of_all_places(mine: Any, scale: float) -> Any:
     rows, (first, second) = mine.shape[0], exchanged(mine, me, PIPE)
     bias = combine(first[:, 0:1], second[:, 0:1], nl.maximum, nl.float32)
     nisa.tensor_scalar(dst=bias, data=bias, op0=nl.multiply, operand0=-scale)
-    weight = sbuf((rows, 2), nl.float32)
+    weight, total = sbuf((rows, 2), nl.float32), sbuf(mine.shape, nl.float32)
     for n, part in enumerate((first, second)):
         nisa.activation(
             dst=weight[:, n : n + 1], op=nl.exp, data=part[:, 0:1], scale=scale, bias=bias
         )
-    total = scaled(first, weight[:, 0:1])
+    nisa.tensor_scalar(dst=total, data=first, op0=nl.multiply, operand0=weight[:, 0:1])
     fused(total, second, weight[:, 1:2], nl.add, total)
     return total
 

@@ -6,8 +6,7 @@ from types import MappingProxyType
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
-    activated,
+from nki_dist.kernels.blocks import (
     combine,
     contract,
     load_tiles,
@@ -15,6 +14,7 @@ from nki_dist.kernels._blocks import (
     my_rows,
     output,
     require,
+    sbuf,
     tiles,
     times,
 )
@@ -43,7 +43,11 @@ def mlp(x, w_up, w_down, activation="gelu"):
     for r0, height in my_rows(x.shape[0]):
         x_turned = load_tiles(x[r0 : r0 + height, :], transpose=True)
         # Turned as it comes out of the first layer, it's just what the second one contracts.
-        middle = [activated(function, before, x.dtype) for before in _layer(up, x_turned)]
+        middle = []
+        for before in _layer(up, x_turned):
+            after = sbuf(before.shape, x.dtype)
+            nisa.activation(dst=after, op=function, data=before)
+            middle.append(after)
         times(middle, down, out[r0 : r0 + height, :])
     return out
 
@@ -73,8 +77,7 @@ def mlp_backward(x, w_up, w_down, dy, activation="gelu"):
         for (i0, width), (before, dafter) in zip(
             tiles(0, inner, nl.tile_size.pmax), pairs, strict=True
         ):
-            after = activated(functions[0], before, x.dtype)
-            dbefore = combine(activated(functions[1], before), dafter, nl.multiply, x.dtype)
+            after, dbefore = _through(before, dafter, functions, x.dtype)
             nisa.dma_copy(dst=middle[i0 : i0 + width, span], src=after)
             nisa.dma_copy(dst=dmiddle[i0 : i0 + width, span], src=dbefore)
             gradients.append(dbefore)
@@ -90,6 +93,15 @@ def _layer(weight, moving):
     """weight.T @ moving in PSUM, 128 rows at a time."""
     for i0, width in tiles(0, weight[0].shape[1], nl.tile_size.pmax):
         yield contract([tile[:, i0 : i0 + width] for tile in weight], moving)
+
+
+def _through(before, dafter, functions, dtype):
+    """act(before), and the gradient before the activation."""
+    function, derivative = functions
+    after, slope = sbuf(before.shape, dtype), sbuf(before.shape, nl.float32)
+    nisa.activation(dst=after, op=function, data=before)
+    nisa.activation(dst=slope, op=derivative, data=before)
+    return after, combine(slope, dafter, nl.multiply, dtype)
 
 
 def _check(x, w_up, w_down, activation):

@@ -13,15 +13,12 @@ from typing import Any
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
-    activated,
+from nki_dist.kernels.blocks import (
     activation_sums,
     contract,
-    copied,
     fused,
     psum,
     sbuf,
-    scaled,
     tiles,
     turned_tiles,
 )
@@ -124,7 +121,8 @@ def masked_scores(queries: Any, keys: Any, lead: int | None, window: int | None 
     if not ahead and not behind:
         return products
     assert lead is not None
-    scores = copied(products)
+    scores = sbuf(products.shape, nl.float32)
+    nisa.tensor_copy(dst=scores, src=products)
     if ahead:
         # Kept where query - key = lead + partition - column >= 0: the indices alone say it. All
         # queries see the keys before the first query.
@@ -156,11 +154,12 @@ def raise_maximum(minus_max: Any, scores: Any, scale: float, first: bool) -> tup
         -scale * maximum, the bias for exp, and exp(scale * (old maximum - maximum)), by which
         earlier sums have to be corrected (None for the first block).
     """
+    bias = sbuf(minus_max.shape, nl.float32)
     if first:
         nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=scores, axis=1, negate=True)
-        return scaled(minus_max, scale), None
-    bias = sbuf(minus_max.shape, nl.float32)
-    lowered = sbuf(minus_max.shape, nl.float32)
+        nisa.tensor_scalar(dst=bias, data=minus_max, op0=nl.multiply, operand0=scale)
+        return bias, None
+    lowered, correction = (sbuf(minus_max.shape, nl.float32) for _ in range(2))
     nisa.tensor_reduce(dst=lowered, op=nl.maximum, data=scores, axis=1, negate=True)
     nisa.tensor_scalar(
         dst=bias,
@@ -170,7 +169,7 @@ def raise_maximum(minus_max: Any, scores: Any, scale: float, first: bool) -> tup
         op1=nl.multiply,
         operand1=scale,
     )
-    correction = activated(nl.exp, minus_max, scale=-scale, bias=bias)
+    nisa.activation(dst=correction, op=nl.exp, data=minus_max, scale=-scale, bias=bias)
     nisa.tensor_tensor(dst=minus_max, data1=lowered, data2=minus_max, op=nl.minimum)
     return bias, correction
 
@@ -189,4 +188,6 @@ def weigh_values(weights: Any, values: list[Any]) -> Any:
 
 def log_sum_exp(dst: Any, total: Any, minus_max: Any, scale: float) -> None:
     """dst = log(total) + scale * maximum of each query."""
-    fused(dst, minus_max, -scale, nl.add, activated(nl.log, total))
+    logs = sbuf(total.shape, nl.float32)
+    nisa.activation(dst=logs, op=nl.log, data=total)
+    fused(dst, minus_max, -scale, nl.add, logs)

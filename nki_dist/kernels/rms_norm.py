@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.blocks import (
     activation_sums,
     combine,
     fused,
@@ -18,7 +18,6 @@ from nki_dist.kernels._blocks import (
     require,
     row_sums,
     sbuf,
-    scaled,
     sum_over_cores,
     tiles,
     times,
@@ -144,9 +143,10 @@ def inverse_rms(tile, eps):
 
 def normalise(tile, weights, eps):
     """A new tile of normalised rows, rounded once; no weights for None."""
-    if weights is None:
-        return scaled(tile, inverse_rms(tile, eps), tile.dtype)
     result = sbuf(tile.shape, tile.dtype)
+    if weights is None:
+        nisa.tensor_scalar(dst=result, data=tile, op0=nl.multiply, operand0=inverse_rms(tile, eps))
+        return result
     fused(result, tile, inverse_rms(tile, eps), nl.multiply, weights[0 : tile.shape[0], :])
     return result
 
@@ -155,13 +155,15 @@ def _backward_tile(tile, weights, gradient, eps):
     """dx of a tile of rows, and the rows that dweight is the column sum of."""
     height, hidden = tile.shape
     r = inverse_rms(tile, eps)
-    unit = scaled(tile, r)
+    scaled = sbuf(tile.shape, nl.float32)
+    nisa.tensor_scalar(dst=scaled, data=tile, op0=nl.multiply, operand0=r)
     weighted = combine(gradient, weights[0:height, :], nl.multiply, nl.float32)
-    mean = row_sums(combine(unit, weighted, nl.multiply))
+    mean = row_sums(combine(scaled, weighted, nl.multiply))
     nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=-1.0 / hidden)
-    inner = sbuf(tile.shape, nl.float32)
-    fused(inner, unit, mean, nl.add, weighted)
-    return scaled(inner, r, tile.dtype), combine(unit, gradient, nl.multiply)
+    dx, inner = sbuf(tile.shape, tile.dtype), sbuf(tile.shape, nl.float32)
+    fused(inner, scaled, mean, nl.add, weighted)
+    nisa.tensor_scalar(dst=dx, data=inner, op0=nl.multiply, operand0=r)
+    return dx, combine(scaled, gradient, nl.multiply)
 
 
 def _add_columns(total, rows):

@@ -22,9 +22,9 @@ from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.settings import precise_fp
+from nki_dist.runtime.stepping.again import run_again
+from nki_dist.runtime.stepping.host import Question, Stepped, run_debugged
 from nki_dist.runtime.unread import check_messages
-from nki_dist.stepping.again import run_again
-from nki_dist.stepping.host import Question, Stepped, run_debugged
 
 
 def launch_debugged(

@@ -20,13 +20,13 @@ from functools import lru_cache
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.cachekey import Fingerprinter, Unprovable
 from nki_dist.checks import Checks
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import NkiWarning
 from nki_dist.forks import Shared, once
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from nki_dist.runtime.settings import (
     HOST_VARIABLE,
     OPTIONS_VARIABLE,

@@ -8,6 +8,7 @@ memory, as do those of all programs of a thread: they never outlive an instructi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,40 +24,35 @@ from nki_dist.program import Access
 KEPT: Final = 64 << 20  # bytes of panels that wait for another use
 
 
+@dataclass(eq=False, slots=True)
 class Panel:
     """A float32 matrix that is there from one position of a program to another.
 
-    Args:
-        there: where it is, if it lies in the operands' own memory.
-
     Attributes:
         number: its space is ("panel", number).
+        there: where it is, if it lies in the operands' own memory.
     """
 
-    __slots__ = ("_there", "end", "number", "shape", "start")
-
-    def __init__(
-        self, number: int, shape: tuple[int, int], start: int, end: int, there: Place | None = None
-    ) -> None:
-        self.number = number
-        self.shape = shape
-        self.start = start
-        self.end = end
-        self._there = there
+    number: int
+    shape: tuple[int, int]
+    start: int
+    end: int
+    there: Place | None = None
 
     @property
     def nbytes(self) -> int:
-        return 4 * self.shape[0] * self.shape[1] if self._there is None else 0
+        return 4 * self.shape[0] * self.shape[1] if self.there is None else 0
 
     @property
     def place(self) -> Place:
         """Where it is."""
-        if self._there is not None:
-            return self._there
+        if self.there is not None:
+            return self.there
         space = ("panel", self.number)
         return Place(space, 0, self.shape, (4 * self.shape[1], 4), np.dtype(np.float32))
 
 
+@dataclass(eq=False, slots=True)
 class Part:
     """An operand's place in a panel.
 
@@ -64,10 +60,10 @@ class Part:
         at: position of the instruction that brings it there.
     """
 
-    __slots__ = ("access", "at", "row", "rows")
-
-    def __init__(self, access: Access, rows: int, row: int, at: int) -> None:
-        self.access, self.rows, self.row, self.at = access, rows, row, at
+    access: Access
+    rows: int
+    row: int
+    at: int
 
     def fill(self, panel: Place, kit: Kit) -> Operation:
         """What brings it there."""

@@ -1,4 +1,4 @@
-"""Rules for single expressions: imports, names, decorators, arguments.
+"""Rewrites single expressions of older programs: imports, names, decorators, arguments.
 
 No line is added or removed, so what later rules find is where it was.
 """

@@ -65,12 +65,8 @@ class GenericHbm:
     def __repr__(self) -> str:
         return "nl.hbm"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_generic, ())
-
-
-def _generic() -> GenericHbm:
-    return hbm
+    def __reduce__(self) -> str:
+        return "hbm"  # of this module
 
 
 sbuf = MemoryRegion.sbuf

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import float32
-from nki_dist.isa._matmul import product
 from nki_dist.isa.kit import Kit
+from nki_dist.isa.matmul import product
 from nki_dist.isa.tensor_engine import Factors
 from nki_dist.linking.chains import Chain, Member
 from nki_dist.ops.calls import Step

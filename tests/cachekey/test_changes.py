@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nki_dist.cachekey import Fingerprinter
+from nki_dist.launcher.cachekey import Fingerprinter
 from tests.cachekey.kernels import key_of, namespace
 
 

@@ -11,8 +11,8 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.cachekey import Fingerprinter, Unprovable
 from nki_dist.dtypes import float32
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from nki_dist.launcher.session import CompileCache, session
 from nki_dist.program import TensorSignature
 from tests.cachekey.kernels import key_of, namespace

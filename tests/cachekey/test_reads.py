@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nki_dist.isa as nisa
-from nki_dist.cachekey import Fingerprinter, Unprovable, reads
-from nki_dist.cachekey.reads import reads_of
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable, reads
+from nki_dist.launcher.cachekey.reads import reads_of
 from tests.cachekey.kernels import namespace
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import resource
-from typing import Any
 
 from nki_dist.cli.shared import programs as _programs
 from nki_dist.cli.shared import timed as _timed
@@ -27,30 +25,16 @@ def test_damaged_reports_are_made_anew(tmp_path):
     file = tmp_path / "read"
     file.write_text("1")
     good = {"kernels": [], "diagnostics": [], "files": _timed.digests([str(file)])}
-    timed = {
-        "kernel": "k",
-        "launches": 1,
-        "digest": "",
-        "device_us": 1.0,
-        "low_us": 1.0,
-        "high_us": 2.0,
-    }
-    wrong: list[Any] = [
-        {**good, "kernels": 3},
-        {**good, "kernels": [3]},
-        {**good, "kernels": [{**timed, "device_us": "x"}]},
-        {**good, "kernels": [{**timed, "low_us": float("nan")}]},
-        {**good, "kernels": [{**timed, "launches": None}]},
-        {**good, "kernels": [{**timed, "digest": 3}]},
-        {**good, "diagnostics": {"a": 1}},
-        {**good, "diagnostics": [{"type": "X"}]},
-        {name: value for name, value in good.items() if name != "kernels"},
-    ]
-    texts = [json.dumps(report) for report in wrong]
-    for text in ("", "{", "[]", json.dumps({"files": {}}), json.dumps({"files": 3}), *texts):
-        entry.write_text(text)
+    _programs.write_cached(entry, good)
+    written = entry.read_text()
+    assert _programs.read_cached(entry) == good
+    digest, text = written.split("\n")
+    for damaged in ("", "{", text, digest, written[:-1], written.replace("kernels", "colonel")):
+        entry.write_text(damaged)
         assert _programs.read_cached(entry) is None
-    entry.write_text(json.dumps(good))
+    entry.write_bytes(b"\xff")
+    assert _programs.read_cached(entry) is None
+    entry.write_text(written)
     assert _programs.read_cached(entry) == good
     file.write_text("2")
     assert _programs.read_cached(entry) is None

@@ -371,6 +371,6 @@ def test_a_kept_report_with_other_contents_is_made_anew(folder, capfd):
     assert main(["rank", "fast.py"]) == 0
     said = capfd.readouterr().out
     (entry,) = Path(os.environ[_programs.CACHE_VARIABLE]).glob("*.json")
-    entry.write_text(json.dumps({**json.loads(entry.read_text()), "kernels": [{"kernel": 3}]}))
+    entry.write_text(entry.read_text().replace('"kernels"', '"colonels"'))
     assert main(["rank", "fast.py"]) == 0
     assert capfd.readouterr().out == said

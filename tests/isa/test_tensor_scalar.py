@@ -161,22 +161,12 @@ REFUSED = [
     ("same number of elements", X, {"outputs": ((8, 5), np.float32)}, {}),
     ("same number of partitions", X, {"outputs": ((7, 6), np.float32)}, {}),
     ("operand0 is None", X, {}, {"operand0": None}),
-    ("for the unary nl.abs; allowed", X, {"columns": [X[:, :1]]}, {"op0": nl.abs}),
-    ("both must be bitwise", N, {}, {"op1": nl.bitwise_or, "operand1": 1}),
     ("need one width", N, {"outputs": ((8, 6), np.int8)}, {"op0": nl.bitwise_or, "operand0": 1}),
     ("takes whole numbers", N, {}, {"op0": nl.bitwise_or, "operand0": 1.5}),
-    (
-        "on the GpSimd engine; allowed there: rsqrt",
-        N,
-        {},
-        {"op0": nl.bitwise_or, "engine": nisa.engine.gpsimd},
-    ),
     ("allowed there: rsqrt", X, {}, {"engine": nisa.engine.gpsimd}),
-    ("multiply and add", X, {}, {"op0": nl.subtract, "engine": nisa.engine.scalar}),
     ("needs NeuronCore-v3", X, {"platform": "trn1"}, {"engine": nisa.engine.scalar}),
     ("is in PSUM, which the GpSimd", X, {"psum": (0,)}, {"op0": nl.rsqrt, "operand0": 0}),
     ("rsqrt on the vector engine", X, {}, {"op0": nl.rsqrt, "operand0": 0, "engine": "vector"}),
-    ("engine=tensor; allowed", X, {}, {"engine": nisa.engine.tensor}),
 ]
 
 

@@ -43,11 +43,6 @@ def break_while(n):
         break
 
 
-def fori_in_no_reorder(n):
-    with nl.no_reorder():
-        nl.fori_loop(0, 3, lambda i: None)  # wrong
-
-
 def float_bound(n):
     nl.fori_loop(0, 2.5, lambda i: None)  # wrong
 
@@ -69,7 +64,6 @@ def while_int(n):
         (break_out, CompileError, "left a dynamic loop by break, return"),
         (return_out, CompileError, "left a dynamic loop by break, return"),
         (break_while, CompileError, "left a dynamic loop by break, return"),
-        (fori_in_no_reorder, CompileError, "aren't supported inside nl.no_reorder"),
         (float_bound, CompileError, "loop stop 2.5; allowed: an int or a register"),
         (tensor_bound, CompileError, "loop stop NkiTensor.*; allowed: an int or a register"),
         (while_int, CompileError, "needs a register as condition, got 3"),

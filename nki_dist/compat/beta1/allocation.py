@@ -1,4 +1,4 @@
-"""Making tensors in Beta 1: block dimensions (`nl.par_dim`), direct allocation.
+"""Makes tensors of Beta 1: block dimensions (`nl.par_dim`), direct allocation.
 
 A shape may mark its partition dimension with `par_dim`; the dimensions before it count blocks, each
 a tile of its own. Without a mark the first dimension is the partition. `buffer` may be an

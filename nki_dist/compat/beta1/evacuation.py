@@ -1,4 +1,4 @@
-"""Blocks in PSUM that are alive at once and don't fit: what leaves, and where it goes.
+"""Moves blocks of a Beta 1 kernel to SBUF where more are alive than PSUM holds.
 
 PSUM has 8 banks. Blocks have storages and lifetimes of their own, so a tensor may have many more as
 long as few are alive at once. Where more are, AWS's compiler copies results out of PSUM; so does
@@ -22,6 +22,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from nki_dist.arch import Arch
@@ -67,7 +68,7 @@ def evacuate(
     movable = {s for s in lives if s in blocks and recorded.is_local(s) and _plain(recorded, s)}
     space = spaces(arch)[psum]
     capacity = space.capacity * space.quadrants
-    sizes = {s: space.size(s) * space.rows(s) for s in lives}
+    sizes = {s: prod(space.need(s)) for s in lives}
     if not _leaving(recorded, movable, sizes, capacity):
         return None
     capacity -= PASSING * arch.psum_bank_bytes * space.quadrants

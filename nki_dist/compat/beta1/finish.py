@@ -1,4 +1,4 @@
-"""What AWS's compiler does with PSUM, once a Beta 1 kernel has been traced.
+"""Does what AWS's compiler does with PSUM, once a Beta 1 kernel has been traced.
 
 In this order: products accumulate where their sums are (products), zeros that matmuls replace go
 (fills), and blocks that don't fit leave PSUM (evacuation). Each needs to know what comes later,

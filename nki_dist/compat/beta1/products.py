@@ -1,4 +1,4 @@
-"""Sums of products: matmuls that add to PSUM themselves, and write where their result is copied.
+"""Lets matmuls add to PSUM themselves, and write where their result is copied.
 
 `r = nisa.nc_matmul(x, y)` followed by `acc += r`, `acc[...] = acc + r` or `acc[...] = r` is traced
 as it is written: a product, a copy of it or of `acc` to SBUF (Vector reads one operand only from

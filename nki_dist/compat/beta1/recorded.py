@@ -1,4 +1,4 @@
-"""A traced kernel's instructions, and who touches which tile: what finishing edits.
+"""A traced kernel's instructions by position, and who touches which tile, for those who edit them.
 
 Beta 1 unrolls its loops, so these are instructions in a row, and what is said about one tile is
 said of the whole of its life. Positions are those of the trace; an instruction that is removed

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -58,10 +58,6 @@ class Space:
     bank: int
     quadrants: int
     quadrant: int  # partitions
-    needs: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, compare=False)
-
-    def size(self, s: Storage) -> int:
-        return -(-s.partition_bytes // self.align) * self.align
 
     def lacks(self, whose: str, need: int) -> str:
         """That there is less than is needed, in bytes, and in banks where there are some."""
@@ -71,39 +67,18 @@ class Space:
             return f"{has}, {whose} {need} ({-(-need // self.bank)} banks)"
         return f"{has}, {whose} {need}"
 
-    def rows(self, s: Storage) -> int:
-        """Quadrants of partitions that a tensor needs wherever it lies."""
-        return -(-s.shape[0] // self.quadrant)
-
     def need(self, s: Storage) -> tuple[int, int]:
-        """Both, worked out once for tensors with as many partitions of as many bytes."""
-        key = (s.partition_bytes, s.shape[0])
-        found = self.needs.get(key)
-        if found is None:
-            found = self.needs[key] = (self.size(s), self.rows(s))
-        return found
+        """Bytes of a partition, and quadrants of them, that a tensor needs wherever it lies."""
+        return -(-s.partition_bytes // self.align) * self.align, -(-s.shape[0] // self.quadrant)
 
 
 def spaces(arch: Arch) -> dict[MemoryRegion, Space]:
-    quadrants = arch.partitions // arch.partition_quadrant
-    bank = arch.psum_bank_bytes
+    bank, quadrant = arch.psum_bank_bytes, arch.partition_quadrant
+    rows = arch.partitions // quadrant, quadrant
+    psum = arch.psum_usable_banks * bank
     return {
-        MemoryRegion.sbuf: Space(
-            "SBUF",
-            arch.sbuf_usable_bytes,
-            arch.sbuf_min_align,
-            0,
-            quadrants,
-            arch.partition_quadrant,
-        ),
-        MemoryRegion.psum: Space(
-            "PSUM",
-            arch.psum_usable_banks * bank,
-            arch.psum_min_align,
-            bank,
-            quadrants,
-            arch.partition_quadrant,
-        ),
+        MemoryRegion.sbuf: Space("SBUF", arch.sbuf_usable_bytes, arch.sbuf_min_align, 0, *rows),
+        MemoryRegion.psum: Space("PSUM", psum, arch.psum_min_align, bank, *rows),
     }
 
 
@@ -283,7 +258,7 @@ def _check_instructions(program: Program, region: MemoryRegion, space: Space) ->
     for i in instructions(program.body):
         used = {a.storage.number: a.storage for _, a in operands(i.args)}
         there = [s for s in used.values() if s.region is region]
-        cells = sum(space.size(s) * space.rows(s) for s in there)
+        cells = sum(prod(space.need(s)) for s in there)
         if cells > space.capacity * space.quadrants:
             raise OutOfMemoryError(
                 space.lacks("the operands of one instruction need", -(-cells // space.quadrants))

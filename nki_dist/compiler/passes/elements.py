@@ -38,21 +38,15 @@ class Elements:
         value: their value at first.
         dtype: bool or uint8.
         unit: bytes per value, by default the size of the storage's elements.
-        nbytes: of the storage that have values, from its start; by default all.
     """
 
     __slots__ = ("mask", "unit")
 
     def __init__(
-        self,
-        storage: Storage,
-        value: Any = False,
-        dtype: Any = bool,
-        unit: int = 0,
-        nbytes: int = 0,
+        self, storage: Storage, value: Any = False, dtype: Any = bool, unit: int = 0
     ) -> None:
         self.unit = unit or storage.dtype.itemsize
-        count = max((nbytes or storage.nbytes) // self.unit, 1)
+        count = max(storage.nbytes // self.unit, 1)
         # Zeros come from the system, which makes only those pages that are used.
         self.mask = np.full(count, value, dtype) if value else np.zeros(count, dtype)
 

@@ -6,7 +6,7 @@ Where that can't be shown of a kernel there is no key, and it is traced every ti
 what code reads, and `installed` what is taken for granted.
 """
 
-from nki_dist.cachekey.installed import Unprovable
-from nki_dist.cachekey.walk import Fingerprinter
+from nki_dist.launcher.cachekey.installed import Unprovable
+from nki_dist.launcher.cachekey.walk import Fingerprinter
 
 __all__ = ["Fingerprinter", "Unprovable"]

@@ -41,7 +41,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from nki_dist.cachekey.installed import (
+from nki_dist.dtypes import DType
+from nki_dist.launcher.cachekey.installed import (
     Unprovable,
     installed_name,
     is_installed,
@@ -49,9 +50,8 @@ from nki_dist.cachekey.installed import (
     refuse_impure,
     refuse_impure_module,
 )
-from nki_dist.cachekey.parts import Missing, Proof, dtype_text, readings_of
-from nki_dist.cachekey.reads import Chain, ReadsCache
-from nki_dist.dtypes import DType
+from nki_dist.launcher.cachekey.parts import Missing, Proof, dtype_text, readings_of
+from nki_dist.launcher.cachekey.reads import Chain, ReadsCache
 from nki_dist.program import TensorSignature
 
 # As bytes these differ whenever they differ (1, True, 1.0; 0.0, -0.0), see `Walk.run`.

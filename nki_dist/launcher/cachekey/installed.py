@@ -90,7 +90,7 @@ def _folders() -> tuple[str, ...]:
     found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     found |= {*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.__file__)}
     found |= {str(Path(folder).resolve()) for folder in found}
-    found.add(str(Path(__file__).resolve().parent.parent))
+    found.add(str(Path(__file__).resolve().parents[2]))
     return tuple(folder.rstrip(os.sep) + os.sep for folder in found)
 
 

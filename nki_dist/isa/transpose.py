@@ -14,8 +14,8 @@ import numpy as np
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import invalid
-from nki_dist.isa._matmul import flat
 from nki_dist.isa.kit import Array, Kit, overlaps
+from nki_dist.isa.matmul import flat
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction

@@ -89,7 +89,9 @@ def turned(tile: Any) -> Any:
     rows, columns = tile.shape
     on_psum = psum((columns, rows), tile.dtype)
     nisa.nc_transpose(dst=on_psum, data=tile, engine=nisa.tensor_engine)
-    return copied(on_psum)
+    result = sbuf((columns, rows), tile.dtype)
+    nisa.tensor_copy(dst=result, src=on_psum)
+    return result
 
 
 def load_turned(src: Any) -> Any:
@@ -121,8 +123,9 @@ def turned_tiles(tile: Any) -> list[Any]:
         places = [on_psum[:, r0 : r0 + rows] for r0 in range(0, count * rows, rows)]
         for c0, place in zip(range(t0 * pmax, columns, pmax), places):
             nisa.nc_transpose(dst=place, data=tile[:, c0 : c0 + pmax], engine=nisa.tensor_engine)
-        block = copied(on_psum)
-        result += [block[:, r0 : r0 + rows] for r0 in range(0, count * rows, rows)]
+        copied = sbuf(on_psum.shape, tile.dtype)
+        nisa.tensor_copy(dst=copied, src=on_psum)
+        result += [copied[:, r0 : r0 + rows] for r0 in range(0, count * rows, rows)]
     if rest:
         result.append(turned(tile[:, columns - rest :]))
     return result
@@ -153,7 +156,9 @@ def times(left: list[Any], right: list[Any], dst: Any) -> None:
     """dst (HBM or SBUF, at most 128 rows) = left.T @ right, both as tiles of the contraction."""
     for n0, width in tiles(0, right[0].shape[1], nl.tile_size.gemm_moving_fmax):
         acc = contract(left, [tile[:, n0 : n0 + width] for tile in right])
-        nisa.dma_copy(dst=dst[:, n0 : n0 + width], src=copied(acc, dst.dtype))
+        result = sbuf(acc.shape, dst.dtype)
+        nisa.tensor_copy(dst=result, src=acc)
+        nisa.dma_copy(dst=dst[:, n0 : n0 + width], src=result)
 
 
 def matmul_into(
@@ -200,28 +205,9 @@ def _stream_into(
                     load_tiles(left, not transpose_lhs), load_tiles(right, transpose_rhs)
                 ):
                     nisa.nc_matmul(dst=acc, stationary=stationary, moving=moving)
-            nisa.dma_copy(dst=dst[rows, columns], src=copied(acc, dst.dtype))
-
-
-def copied(x: Any, dtype: Any = None) -> Any:
-    """A new SBUF tile with the values of a tile, of its dtype unless another is given."""
-    result = sbuf(x.shape, x.dtype if dtype is None else dtype)
-    nisa.tensor_copy(dst=result, src=x)
-    return result
-
-
-def scaled(x: Any, factor: Any, dtype: Any = nl.float32) -> Any:
-    """A new tile `x * factor`; a tile of factors has one for each row."""
-    result = sbuf(x.shape, dtype)
-    nisa.tensor_scalar(dst=result, data=x, op0=nl.multiply, operand0=factor)
-    return result
-
-
-def activated(op: Any, x: Any, dtype: Any = nl.float32, **scaling: Any) -> Any:
-    """A new tile `op(x * scale + bias)`."""
-    result = sbuf(x.shape, dtype)
-    nisa.activation(dst=result, op=op, data=x, **scaling)
-    return result
+            result = sbuf(acc.shape, dst.dtype)
+            nisa.tensor_copy(dst=result, src=acc)
+            nisa.dma_copy(dst=dst[rows, columns], src=result)
 
 
 def combine(x: Any, y: Any, op: Any, dtype: Any = None) -> Any:

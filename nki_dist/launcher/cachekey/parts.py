@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nki_dist.cachekey.installed import Unprovable, installed_name, refuse_impure
+from nki_dist.launcher.cachekey.installed import Unprovable, installed_name, refuse_impure
 
 
 class Missing:

@@ -8,7 +8,7 @@ Source: `nki/api/nki/collectives/__init__.py`, neuron-runtime/about/collectives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -142,9 +142,7 @@ CHANNELS: Final = Custom(_channels)
 # ---- constraints --------------------------------------------------------------------------------
 
 
-def limited(
-    text: str, *, code: str, numbers: Mapping[str, Any] | None = None
-) -> NkiValidationError:
+def limited(text: str, *, code: str, **numbers: Any) -> NkiValidationError:
     """What strict mode raises where AWS documents that something isn't supported for now."""
     return NkiValidationError(
         f"{text} (a current limitation of the documented API; nki_dist runs it unless "
@@ -154,10 +152,10 @@ def limited(
     )
 
 
-def limitation(text: str, *, code: str, numbers: Mapping[str, Any] | None = None) -> None:
+def limitation(text: str, *, code: str, **numbers: Any) -> None:
     """What AWS documents as not supported for now: a warning, in strict mode an error."""
     if tracing() and current_tracer().strict:
-        raise limited(text, code=code, numbers=numbers)
+        raise limited(text, code=code, **numbers)
     may_reject(f"{text}. AWS documents this as a limit of its release", code=code)
 
 
@@ -261,7 +259,8 @@ def dimension(i: Instruction, arch: Arch) -> None:
         limitation(
             f"collective_dim={dim} in {first.region.value}; allowed: at most {most}",
             code="axis",
-            numbers={"got": dim, "most": most},
+            got=dim,
+            most=most,
         )
     free_dimensions("srcs dsts")(i, arch)
 
@@ -274,7 +273,8 @@ def free_dimensions(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
             limitation(
                 f"{name}: SBUF tensors of {len(a.shape)} dimensions; allowed: 2",
                 code="shape-rank",
-                numbers={"got": len(a.shape), "allowed": 2},
+                got=len(a.shape),
+                allowed=2,
             )
 
 

@@ -44,11 +44,11 @@ from nki_dist.program import Program, TensorSignature
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.group import CoreReport, make_reports
 from nki_dist.runtime.scheduler import Scheduler
-from nki_dist.stepping.again import Inputs, run_again
-from nki_dist.stepping.machine import Place
-from nki_dist.stepping.memory import Arena, RankMemory
-from nki_dist.stepping.trace import DebugTrace
-from nki_dist.stepping.turns import Alone, InThread
+from nki_dist.runtime.stepping.again import Inputs, run_again
+from nki_dist.runtime.stepping.machine import Place
+from nki_dist.runtime.stepping.memory import Arena, RankMemory
+from nki_dist.runtime.stepping.trace import DebugTrace
+from nki_dist.runtime.stepping.turns import Alone, InThread
 from nki_dist.topology.topology import Topology
 
 

@@ -33,8 +33,8 @@ from nki_dist.isa.handle import NkiInstruction
 from nki_dist.isa.spec import Spec, released
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Instruction, Loop, Program, Storage, VirtualRegister
-from nki_dist.stepping.machine import Machine, Place
-from nki_dist.stepping.shown import UNWRITTEN, shown
+from nki_dist.runtime.stepping.machine import Machine, Place
+from nki_dist.runtime.stepping.shown import UNWRITTEN, shown
 
 
 @dataclass

@@ -37,9 +37,9 @@ from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.overdue import Position
 from nki_dist.runtime.running import Running
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.stepping.lives import Lives
-from nki_dist.stepping.memory import Arena, CoreMemory, RankMemory
-from nki_dist.stepping.turns import Turns
+from nki_dist.runtime.stepping.lives import Lives
+from nki_dist.runtime.stepping.memory import Arena, CoreMemory, RankMemory
+from nki_dist.runtime.stepping.turns import Turns
 from nki_dist.topology.topology import Topology
 
 GROUPS: Final = "replica_group"  # the parameter that says who meets, or who would

@@ -21,8 +21,8 @@ from types import CodeType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from nki_dist.cachekey.bytecode import instructions
-from nki_dist.cachekey.installed import Unprovable
+from nki_dist.launcher.cachekey.bytecode import instructions
+from nki_dist.launcher.cachekey.installed import Unprovable
 
 
 class Chain(NamedTuple):

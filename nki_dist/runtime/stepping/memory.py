@@ -26,7 +26,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.ops.alignment import aligned, padded
 from nki_dist.program import Access, Program, Storage, instructions
 from nki_dist.runtime.host_memory import machine_bytes
-from nki_dist.stepping.lives import Lives
+from nki_dist.runtime.stepping.lives import Lives
 
 SLAB: Final = 16 << 20  # bytes; large enough for the pages that Linux makes huge
 LOOKED_AT: Final = 8  # tiles, for one whose memory can be used again
