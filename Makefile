@@ -8,6 +8,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export PIP_ROOT_USER_ACTION ?= ignore
 # A line for each twentieth of the tests, in a log, too.
 STEPS := -q -p tests.steps -o console_output_style=classic
+# Each process takes a file after the other, in their order: tests of a file and a folder share what
+# is slow to make (a Ray is started in each process).
+JOBS ?= 2
+SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --no-input -e
 
 .PHONY: demo test slow lint format excerpts bench docs mutants fuzz faults dist matrix foreign clean
@@ -28,7 +32,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest $(STEPS)
+	$(BIN)/python -m pytest $(STEPS) $(SPREAD)
 
 slow: $(VENV)/.ready
 	$(BIN)/python -m pytest $(STEPS) -m slow

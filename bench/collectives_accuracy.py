@@ -1,6 +1,6 @@
 """`python -m bench.collectives_accuracy`: simulated times of collectives against published figures.
 
-Prints the tables of docs/collectives_accuracy.md; a test compares them with the page. The band that
+Prints the tables of docs/collectives_time.md; a test compares them with the page. The band that
 belongs to the measured times is the 10 % and the 90 % quantile of the logarithm of simulated over
 measured; beside it stands the one of figures that were fitted without the row in question.
 """

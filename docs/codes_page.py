@@ -9,12 +9,12 @@ from typing import Final
 from nki_dist.codes import RETIRED, SECTIONS, Code, address
 
 _HEAD: Final = """\
-# Codes of errors and warnings
+# What does the code of an error mean?
 
 Every error and warning of the simulator has a code, which names the kind of mistake: `error.code`,
 the end of the line that says where, and `nki-dist explain CODE`. A code means the same in every
 version; one that isn't used any longer is listed as retired. AWS's codes are those of pages about
-neuronx-cc that describe the same mistake; where an instruction is named, they do for that one.
+neuronx-cc that describe the same mistake, or the same mistake of the instruction that is named.
 
 `python docs/codes_page.py > docs/codes.md` writes this page.
 """

@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import api_names
 import reference
 from sphinx.addnodes import pending_xref
 
@@ -94,6 +95,7 @@ def one_each(found: re.Match[str]) -> str:
 
 
 def setup(app: Any) -> None:
+    app.connect("source-read", api_names.expand)
     app.connect("doctree-read", unlink_folders)
     app.connect("autodoc-process-docstring", prepare, priority=400)  # napoleon has 500
     app.connect("autodoc-process-docstring", reference.add_declaration)

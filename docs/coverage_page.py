@@ -21,7 +21,7 @@ PLATFORMS: Final = ("trn1", "trn2", "trn3")
 SITE: Final = "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/"
 OWN: Final = ("language_math",)  # instructions nobody documents: ours
 
-HEAD: Final = """# Instructions
+HEAD: Final = """# Which instructions are there, and how exact are they?
 
 Written by `python docs/coverage_page.py`; don't edit.
 

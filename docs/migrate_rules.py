@@ -1,6 +1,6 @@
 """What the rules of `nki-dist migrate` do, with an example of each.
 
-`python docs/migrate_rules.py` prints the table of docs/migrate.md; tests compare both, and run
+`python docs/migrate_rules.py` prints the table of docs/migrating.md; tests compare both, and run
 every example.
 """
 

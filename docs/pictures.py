@@ -190,7 +190,7 @@ def main() -> None:
         take(folder / "demo.html", docs / "timeline.png")
         take(folder / "demo.html", docs / "report.png", WIDE)
         os.chdir(folder)
-        pages.run(docs / "finding_faults.md", folder)
+        pages.run(docs / "profiles.md", folder)
         for kind in ("slow", "fast"):
             take(folder / f"{kind}.html", docs / f"fault_{kind}.png")
         half_wrong(folder / "record.html")

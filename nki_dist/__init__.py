@@ -106,10 +106,8 @@ _PLACES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(
             ("arch", "checks", "codes", "compat", "compiler", "dtypes", "frameworks"), ""
         ),
-        **dict.fromkeys(
-            ("cachekey", "hbm", "insight", "launcher", "linking", "ops", "program", "release"), ""
-        ),
-        **dict.fromkeys(("report", "runtime", "stepping", "timing", "topology"), ""),
+        **dict.fromkeys(("hbm", "insight", "launcher", "linking", "ops", "program", "release"), ""),
+        **dict.fromkeys(("report", "runtime", "timing", "topology"), ""),
     }
 )
 

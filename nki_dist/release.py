@@ -5,7 +5,7 @@ which both work and what 0.7 removed gives a warning. Whatever differs between r
 value by the name of the construct; the names below are all there are.
 
 Follows: migration guide of SDK 2.33.1, "Migrating from NKI 0.6.0 to NKI 0.7.0"; release notes of
-NKI 0.7.0; the pages named in docs/nki_0_7.md.
+NKI 0.7.0; the pages named in docs/releases.md.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def named_by(variable: str, names: Collection[str]) -> frozenset[str]:
     Raises:
         LaunchError: it has another name.
     """
-    asked = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
-    if asked == ["all"]:
+    given = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
+    if given == ["all"]:
         return frozenset(names)
-    unknown = [name for name in asked if name not in names]
+    unknown = [name for name in given if name not in names]
     if unknown:
         raise LaunchError(
             f"{variable} names {unknown[0]!r}; allowed: all, or some of {', '.join(names)}, "
@@ -48,7 +48,7 @@ def named_by(variable: str, names: Collection[str]) -> frozenset[str]:
             code="setting-value",
             numbers={"got": unknown[0], "allowed": ("all", *names)},
         )
-    return frozenset(asked)
+    return frozenset(given)
 
 
 def uses(trick: str) -> bool:

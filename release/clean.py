@@ -24,6 +24,8 @@ from packaging.requirements import Requirement
 # uv reads these, and each row of the matrix says them itself.
 _OURS: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PYTHON", "UV_RESOLUTION")
 
+_SPREAD: Final = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # as in the Makefile
+
 _WHERE: Final = """
 import importlib.metadata as m, json, nki_dist, sys
 names = "ray numpy ml_dtypes msgpack scipy threadpoolctl plotly torch jax mcp".split()
@@ -100,14 +102,14 @@ class Clean:
         self.packages, self.version = told["packages"], told["python"]
 
     def test(self, tests: Sequence[str]) -> tuple[int, str]:
-        """Run tests; pytest's exit status and its last line.
+        """Run tests in two processes; pytest's exit status and its last line.
 
         `--import-mode=append` keeps the tree's folders behind `site-packages`.
         """
         command = [str(self.python.with_name("pytest")), "-q", "-p", "no:cacheprovider"]
         with self.log.open("w", encoding="utf-8") as out:
             done = subprocess.run(
-                [*command, "--import-mode=append", *tests],
+                [*command, *_SPREAD, "--import-mode=append", *tests],
                 cwd=self.tree, env=_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                 check=False,
             )  # fmt: skip

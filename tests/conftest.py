@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -16,6 +17,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the outputs in pages anew (tests/pages.py)",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The tests themselves, half a million objects, stay: a pass of the collector skips them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

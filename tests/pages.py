@@ -7,7 +7,9 @@ of the block. Marks:
     ```python no-run          isn't executed
     ```python needs=P         executed if package P is installed, with the output blocks after it
     ```python as=NAME.py      what the block's file is called
-    ```python file=P          CONTRIBUTING's recipe: written to P in a copy of the repository
+    ```python file=P          of a recipe: written to P in a copy of the repository
+    ```diff file=P            of a recipe: changes P there
+    ```sh recipe              of a recipe: what is carried out there
     ```text output            what the block before printed, but for the folders of Python files
     ```text excerpt           beginnings of lines that it printed, in this order, figures included
     ```text excerpt varies    the same but for the figures: they are of this machine or its packages

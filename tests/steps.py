@@ -1,13 +1,14 @@
 """How far a long run is, in lines that a log keeps, too: `pytest -p tests.steps`, by `make test`.
 
 Instead of a dot for each of thousands of tests there is a line for each twentieth of them, with the
-minutes so far and the file that is at work; a test that fails is named at once.
+minutes so far and the file that is at work; a test that fails is named at once. Tests of several
+processes (`-n 2`) are counted together.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,12 +24,16 @@ class Steps:
         self._begun = time.monotonic()
         self._tests = self._done = 0
 
-    def pytest_collection(self) -> None:
+    def pytest_sessionstart(self) -> None:
         self._reporter.write_line("looking for tests ...")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._tests = len(session.items)
-        self._line(f"{self._tests:,} tests")
+        self._found(len(session.items))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        if not self._tests:  # each process finds all
+            self._found(len(ids))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self) -> Iterator[None]:
@@ -43,6 +48,10 @@ class Steps:
         before, self._done = self._done, self._done + 1
         if self._done * STEPS // self._tests > before * STEPS // self._tests:
             self._line(location[0])
+
+    def _found(self, tests: int) -> None:
+        self._tests = tests
+        self._line(f"{tests:,} tests")
 
     def _line(self, text: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)

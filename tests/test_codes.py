@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 
 import nki_dist
 from nki_dist import codes, errors
+from nki_dist.program.uncollected import uncollected
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 
@@ -86,21 +87,20 @@ def _takes_code(function: ast.FunctionDef) -> bool:
     return any(a.arg == "code" for a in function.args.kwonlyargs)
 
 
-def _sites() -> list[Site]:
-    trees = {
-        str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
+def _sites() -> Iterator[Site]:
+    nodes = {
+        str(path.relative_to(PACKAGE)): list(_functions(ast.parse(path.read_text())))
         for path in sorted(PACKAGE.rglob("*.py"))
     }
     makers = {
         node.name
-        for tree in trees.values()
-        for node in ast.walk(tree)
+        for found in nodes.values()
+        for node, _ in found
         if isinstance(node, ast.FunctionDef) and _takes_code(node) and node.name != "__init__"
     }
-    found = []
-    for file, tree in trees.items():
-        called = {*KINDS, *makers, *_aliases(tree)}
-        for node, function in _functions(tree):
+    for file, found in nodes.items():
+        called = {*KINDS, *makers, *_aliases(node for node, _ in found)}
+        for node, function in found:
             if not isinstance(node, ast.Call) or _name(node.func) not in called:
                 continue
             if function is not None and (file, function.name) in COPIES:
@@ -108,13 +108,12 @@ def _sites() -> list[Site]:
             given = [k.value for k in node.keywords if k.arg == "code"]
             maker = function.name if function is not None and _takes_code(function) else None
             code = given[0] if given else None
-            found.append(Site(file, node.lineno, _name(node.func), code, maker))
-    return found
+            yield Site(file, node.lineno, _name(node.func), code, maker)
 
 
-def _aliases(tree: ast.AST) -> Iterator[str]:
+def _aliases(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Variables that hold classes of errors: `kind = ThisError if strict else ThatWarning`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.IfExp)):
             chosen = node.value
             names = [chosen.body, chosen.orelse] if isinstance(chosen, ast.IfExp) else [chosen]
@@ -122,7 +121,11 @@ def _aliases(tree: ast.AST) -> Iterator[str]:
                 yield from (_name(target) for target in node.targets)
 
 
-SITES = _sites()
+@pytest.fixture(scope="module")
+def sites() -> list[Site]:
+    """All of the package: finding them takes seconds, so whoever only lists tests doesn't."""
+    with uncollected():  # a million nodes
+        return list(_sites())
 
 
 def _literals(code: ast.expr) -> list[str]:
@@ -134,19 +137,20 @@ def _literals(code: ast.expr) -> list[str]:
     return []
 
 
-def test_places_that_raise_are_found():
-    assert len(SITES) > 500
-    assert {"NkiValidationError", "LaunchError", "refuse", "limited"} <= {s.called for s in SITES}
+def test_places_that_raise_are_found(sites):
+    assert len(sites) > 500
+    assert {"NkiValidationError", "LaunchError", "refuse", "limited"} <= {s.called for s in sites}
 
 
-@pytest.mark.parametrize("site", [s for s in SITES if s.code is None], ids=lambda s: s.where)
-def test_a_place_without_code_raises_what_means_one_mistake(site):
-    assert site.called in KINDS, f"{site.where} needs code=..."
-    assert site.called not in FLOORS, f"{site.where} means many mistakes; give code=..."
+def test_a_place_without_code_raises_what_means_one_mistake(sites):
+    without = [site for site in sites if site.code is None]
+    assert [s.where for s in without if s.called not in KINDS] == [], "these need code=..."
+    many = [s.where for s in without if s.called in FLOORS]
+    assert many == [], "these mean many mistakes; give code=..."
 
 
-def test_codes_at_places_that_raise_are_known():
-    for site in SITES:
+def test_codes_at_places_that_raise_are_known(sites):
+    for site in sites:
         if site.code is None:
             continue
         if site.maker is not None and _name(site.code) == "code":
@@ -156,8 +160,8 @@ def test_codes_at_places_that_raise_are_known():
         assert set(found) <= set(codes.CODES), f"{site.where}: unknown code {found}"
 
 
-def test_every_code_is_used():
-    used = {code for site in SITES if site.code is not None for code in _literals(site.code)}
+def test_every_code_is_used(sites):
+    used = {code for site in sites if site.code is not None for code in _literals(site.code)}
     used |= {kind.default_code for kind in KINDS.values()}
     assert set(codes.CODES) - used == set()
 

@@ -27,7 +27,6 @@ RETIRED = {
     "meeting": "rendezvous",
     "meetings": "rendezvous",
     "own": "per-core, local",
-    "parting": "divergence",
     "post": "mailbox",
     "price": "cost",
     "prices": "cost",

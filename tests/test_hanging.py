@@ -43,12 +43,14 @@ def test_does_not_listen():
 """
 
 
-def tried(tmp_path: Path, text: str, *settings: str) -> tuple[int, str]:
+def tried(tmp_path: Path, text: str, *settings: str, processes: int = 0) -> tuple[int, str]:
     """Exit status and output of pytest on a file, with settings in place of the project's."""
     file = tmp_path / "test_hangs.py"
     file.write_text(textwrap.dedent(text))
     options = [part for setting in settings for part in ("-o", setting)]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(PROJECT)]
+    if processes:
+        command += ["-n", str(processes), "--dist", "loadfile"]
     done = subprocess.run(
         [*command, f"--rootdir={tmp_path}", *options, str(file)],
         cwd=tmp_path,
@@ -60,16 +62,23 @@ def tried(tmp_path: Path, text: str, *settings: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_test_that_hangs_fails_with_the_stacks_of_all_threads(tmp_path):
-    status, said = tried(tmp_path, HANGS, "timeout=2")
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_test_that_hangs_fails_with_the_stacks_of_all_threads(tmp_path, processes):
+    if processes:
+        pytest.importorskip("xdist")
+    status, said = tried(tmp_path, HANGS, "timeout=1", processes=processes)
     assert status == 1 and "1 failed, 1 passed" in said
-    assert re.search(r"Timeout \(?>2(\.0)?s", said)
+    assert re.search(r"Timeout \(?>1(\.0)?s", said)
     assert "never.wait()  # here" in said and "in in_the_other_thread" in said
 
 
 @pytest.mark.slow
-def test_a_test_that_hears_no_signal_shows_its_stack(tmp_path):
-    _, said = tried(tmp_path, DEAF, "timeout=0", "faulthandler_timeout=1")
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_test_that_hears_no_signal_shows_its_stack(tmp_path, processes):
+    if processes:
+        pytest.importorskip("xdist")
+    settings = ("timeout=0", "faulthandler_timeout=1")
+    _, said = tried(tmp_path, DEAF, *settings, processes=processes)
     line = DEAF.splitlines().index("    time.sleep(3)  # here") + 1
     assert "Timeout (0:00:01)!" in said
     assert re.search(rf'test_hangs\.py", line {line} in test_does_not_listen', said)

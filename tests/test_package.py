@@ -20,7 +20,7 @@ PACKAGES = sorted(
 )
 FILES = sorted(f"nki_dist.report.{path.stem}" for path in (PACKAGE / "report").glob("[a-z]*.py"))
 # Of a process that simulates a core; the packages above it are the launcher's.
-NOT_OF_CORES = {"insight", "launcher", "timing", "report", "stepping", "compat", "cli", "cachekey"}
+NOT_OF_CORES = {"insight", "launcher", "timing", "report", "compat", "cli"}
 
 
 def fresh(program: str) -> str:
@@ -71,16 +71,17 @@ def test_classes_are_pickled_by_their_files() -> None:
 def test_what_a_core_imports() -> None:
     names = fresh("import sys, nki_dist.core_actor.actor; print(*sys.modules)").split()
     packages = {name.split(".")[1] for name in names if name.startswith("nki_dist.")}
-    assert "runtime" in packages
+    assert "runtime" in packages and "nki_dist.runtime.stepping" not in names
     assert not packages & NOT_OF_CORES
 
 
 def test_what_a_launching_program_imports() -> None:
     """Records, drift and stepping are imported by those who use them."""
     program = "import sys, nki_dist; nki_dist.jit, nki_dist.World; print(*sys.modules)"
-    packages = {n.split(".")[1] for n in fresh(program).split() if n.startswith("nki_dist.")}
-    assert "launcher" in packages
-    assert not packages & {"insight", "stepping", "report", "core_actor"}
+    names = fresh(program).split()
+    packages = {name.split(".")[1] for name in names if name.startswith("nki_dist.")}
+    assert "launcher" in packages and "nki_dist.runtime.stepping" not in names
+    assert not packages & {"insight", "report", "core_actor"}
 
 
 @pytest.mark.slow

@@ -199,15 +199,6 @@ def test_core_on_another_node_is_refused(stack, remote_core):
     assert stack.handle.node_id in caught.value.message
 
 
-def test_get_on_another_node_copies_so_the_refusal_is_needed(stack, remote_core):
-    node = ray.get(remote_core.make_stack.remote(MiB)).node_id
-    assert node != stack.handle.node_id
-    lie = dataclasses.replace(stack.handle, node_id=node)
-    ray.get(remote_core.map.remote(lie))
-    ray.get(remote_core.store.remote(0, b"lost"))
-    assert not stack.memory[:4].any()
-
-
 def test_stack_of_another_node_is_made_and_mapped_there(remote_core):
     handle = ray.get(remote_core.make_stack.remote(MiB))
     ray.get(remote_core.map.remote(handle))

@@ -66,19 +66,6 @@ def test_a_chain_keeps_its_bits(monkeypatch, name):
     np.testing.assert_allclose(wide, want, rtol=1e-6)
 
 
-def test_what_a_type_cannot_hold_is_held(monkeypatch):
-    def kernel(x):
-        t = tile_like(x, nl.float8_e4m3)
-        nisa.tensor_scalar(dst=t, data=nl.load(x), op0=nl.multiply, operand0=1e4)
-        nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=1e-4)
-        return returned(t)
-
-    x = np.array([[1.0, -2.0, 0.3]], np.float32)
-    precise, wide = both(monkeypatch, kernel, x)
-    assert not np.isfinite(precise).any() or np.abs(precise - x).max() > 0.1  # 240 is the largest
-    np.testing.assert_allclose(wide, x, rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["bfloat16", "float16", "float8_e5m2"])
 def test_matmul_of_computed_operands(monkeypatch, name):
     def kernel(x, y):
@@ -233,34 +220,6 @@ def test_values_are_found_again(monkeypatch):
     narrow = (x + y).astype(ml_dtypes.bfloat16).astype(np.float64)
     assert np.array_equal(where[:, 0], narrow.argmax(axis=1))
     assert (rest == -9).sum() == 16 * 8
-
-
-def exchanged(x):
-    """The cores swap what they computed; each adds the other's."""
-    me = nl.program_id(0)
-    mine, theirs = [nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(2)]
-    nisa.tensor_scalar(dst=mine, data=nl.load(x), op0=nl.multiply, operand0=1.1 + me)
-    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
-    both_cores = nl.ndarray((2, *x.shape), dtype=nl.bfloat16, buffer=nl.shared_hbm)
-    nisa.tensor_tensor(dst=mine, data1=mine, data2=theirs, op=nl.add)
-    nisa.dma_copy(dst=both_cores[me], src=mine)
-    return both_cores, returned_by_core(mine, me)
-
-
-def returned_by_core(tile, me):
-    out = nl.ndarray((2, *tile.shape), dtype=nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out[me], src=tile)
-    return out
-
-
-def test_two_cores_exchange(monkeypatch):
-    x = numbers(10, 12, 5)
-    precise, wide = both(monkeypatch, exchanged, x, lnc=2)
-    want = x.astype(np.float64) * 1.1 + x.astype(np.float64) * 2.1
-    for core in range(2):
-        assert np.abs(precise[1][core] - want).max() > 1e-4
-        np.testing.assert_allclose(wide[1][core], want, rtol=1e-6)
-        assert np.array_equal(wide[0][core], wide[1][core].astype(ml_dtypes.bfloat16))
 
 
 def test_one_narrow_tile_makes_the_exchange_narrow(monkeypatch):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.saved import dump, parse
 from nki_dist.errors import ProgramFormatError
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.launcher.results import inputs_as_run, read_outputs
 from nki_dist.runtime.hosts import InProcessHost, Launch
 from nki_dist.runtime.printing import Printer
@@ -76,42 +72,3 @@ def test_cores_that_disagree_are_refused(monkeypatch):
     del compiled.programs[1].facts["precise_fp"]
     with pytest.raises(ProgramFormatError, match=r"core 1 .*precise_fp"):
         parse(dump(compiled.programs, compiled.inputs))
-
-
-NUMBERS_ONLY = {
-    "activation": "a plain copy is arithmetic, too: it may round",
-    "activation_reduce": "the same function, which never takes a plain copy here",
-    "memset": "writes a constant in the type of dst",
-    "quantize_mx": "bits of the packed result and its scales; src is converted",
-    "nc_matmul_mx": "bits of scales",
-    "register_load": "integers",
-    "register_move": "integers",
-    "register_store": "integers",
-    "rng": "integers",
-    "scalar_load": "integers",
-    "scalar_store": "integers",
-    "set_rng_seed": "integers",
-}
-"""Instructions that touch raw bits, but not to move them between tensors of low precision."""
-
-
-def _reached(function, found):
-    """A function, and those of its file that it calls."""
-    if function not in found:
-        found.add(function)
-        for name in function.__code__.co_names:
-            called = function.__globals__.get(name)
-            if inspect.isfunction(called) and called.__module__ == function.__module__:
-                _reached(called, found)
-    return found
-
-
-@pytest.mark.parametrize("opcode", sorted(INSTRUCTIONS))
-def test_instructions_that_move_bits_declare_it(opcode):
-    """One that moved bits and didn't declare it would mix float32 with narrow bits."""
-    spec = INSTRUCTIONS[opcode]
-    if spec.synchronises:
-        return  # all of their operands are kept alike
-    text = "".join(map(inspect.getsource, _reached(spec.lower, set())))
-    moves = re.search(r"kit\.raw\(|(?<!\.)\b(move|transpose|select_columns)\(", text)
-    assert spec.effects.bits is not None or opcode in NUMBERS_ONLY or not moves

@@ -103,20 +103,6 @@ def sums_over_rows(x):
     return x
 
 
-def both_store(x):
-    tile, out = nl.load(x), output(x)
-    nisa.tensor_scalar(tile, tile, nl.add, float(nl.program_id(0)))
-    nl.store(out, tile)
-    return out
-
-
-def reads_too_soon(x):
-    me, between, out = nl.program_id(0), output(x), output(x)
-    nl.store(between[me * 32 : me * 32 + 32], nl.load(x[me * 32 : me * 32 + 32]))
-    nl.store(out[me * 32 : me * 32 + 32], nl.load(between[32 - me * 32 : 64 - me * 32]))
-    return out
-
-
 def two_pipes(x):
     me, tile = nl.program_id(0), nl.load(x)
     nisa.sendrecv(tile, sbuf(64, 32), 1 - me, 1 - me, pipe_id=3 + me)
@@ -238,16 +224,6 @@ CASES = {
         r"Lists stay lists: launch the kernel with np.array\(...\) of it",
         ([[1.0, 2.0]],),
     ),
-    "both store": (
-        both_store,
-        "hint: give each core a range of its own, .*\n  policy: check='races=warn'",
-        (X,),
-    ),
-    "read too soon": (
-        reads_too_soon,
-        r"hint: put nisa.core_barrier\(between, \(0, 1\)\) .*\n  policy: check='races=warn'",
-        (X,),
-    ),
     "two pipes": (
         two_pipes,
         r"\(pipe_id 3, (?s:.*)\(pipe_id 4, (?s:.*)"
@@ -267,8 +243,6 @@ CASES = {
     "two widths": (two_widths, "hint: make shape the same in both calls", (X,)),
 }
 TWO = {
-    "both store",
-    "read too soon",
     "two pipes",
     "one waits",
     "each waits elsewhere",

@@ -20,11 +20,10 @@ PACKAGE = Path(nki_dist.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "tricks.md"
 
 BEHIND = re.compile(
-    r"(?<!\")\bray\._(?!_)|ray_part\(|private\(\"|[\"(]f?\"?/proc|SetAsyncExc|sys\.getrefcount|ctypes\.CDLL"
+    r"(?<!\")\bray\._(?!_)|private\(\"|[\"(]f?\"?/proc|SetAsyncExc|sys\.getrefcount|ctypes\.CDLL"
     r"|memfd_create|malloc_trim"
 )
-# A list of folders that are the system's, and the file that the others do it with.
-NOT = {"cli/shared/timed.py", "core_actor/ray_parts.py"}
+NOT = {"cli/shared/timed.py"}  # a list of folders that are the system's
 
 PROGRAM = """
 import numpy as np

@@ -120,11 +120,6 @@ def test_an_index_is_one_number_for_each_dimension():
     assert record.origin(0, [1, -1]).value == 1.0
 
 
-def test_a_record_is_compared_with_a_record():
-    with pytest.raises(LaunchError, match="compared with another record, got int"):
-        nki.record(copied)(X).diff(3)
-
-
 # ---- files --------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,6 @@ _COMPILER: Final = (
         f"tests/compiler/test_{name}.py"
         for name in (
             "uninitialised",
-            "uninitialised_rules",
             "uninitialised_addresses",
             "taint_oracle",
             "elements",
@@ -147,7 +146,7 @@ AREAS: Final = (
         (
             "nki_dist/isa/operands.py",
             "nki_dist/isa/reach.py",
-            "nki_dist/isa/collectives/_roles.py",
+            "nki_dist/isa/collectives/roles.py",
         ),
         WHOLE,
         (
@@ -243,7 +242,7 @@ AREAS: Final = (
     ),
     Area(
         "stepping",
-        ("nki_dist/stepping/*.py",),
+        ("nki_dist/runtime/stepping/*.py",),
         WHOLE,
         tuple(
             f"tests/debug/test_{name}.py"

@@ -22,7 +22,6 @@ from weights import Layout, of_layer, part
 
 import nki_dist as nki
 import nki_dist.collectives as ncc
-from nki_dist.report.chakra import write_chakra
 
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
@@ -260,8 +259,6 @@ def train(asked: argparse.Namespace) -> None:
             print()
         if asked.report:
             session.write_report(asked.report)
-        if asked.chakra:
-            write_chakra([launch.profile for launch in session.launches], asked.chakra, "step")
         if asked.profile:
             print(session)
 
@@ -280,7 +277,6 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--shape", help="of a known model, as in shapes.py")
     p.add_argument("--layers", type=int)
     p.add_argument("--report", metavar="FILE", help="write a page about the last step")
-    p.add_argument("--chakra", metavar="DIR", help="write execution traces of it (ASTRA-sim)")
     p.add_argument("--profile", action="store_true", help="print the time of each kernel")
     asked = p.parse_args(arguments)
     try:

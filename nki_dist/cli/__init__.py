@@ -1,4 +1,4 @@
-"""The console script `nki-dist`.
+"""What is asked from a shell: the program `nki-dist`, a file or folder for each of its commands.
 
 A subcommand is a module of this package with a function `register(subparsers)`, which adds its
 parser and sets `run` to a function from parsed arguments to an exit status. Modules are found by

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.cli import run as program
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, check_positive
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.runtime.hosts import Launch, LaunchResult
@@ -80,8 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: wrong options.
     """
-    if arguments.repeat < 1:
-        raise refused(f"--repeat {arguments.repeat}; must be a positive number")
+    check_positive(arguments, "repeat")
     if status := program.unreadable(arguments):
         return status
     session().observer = stopwatch = Stopwatch(arguments.repeat)

@@ -26,7 +26,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ from nki_dist.cli.shared.programs import Task
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.calibrating import LIMIT, Fit, fit
-from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.tally import Seen
 from nki_dist.topology.topology import Topology
 
 LEAST: Final = 2 * len(FIGURES)
@@ -80,23 +80,10 @@ class Row:
     options: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A kernel that a program launches `count` times, and all its time depends on."""
-
-    arch: Arch
-    ranks: int
-    lnc: int
-    algorithm: str
-    compiled: Compiled
-    trips: Sequence[Sequence[int]]
-    count: int
-
-    def device_us(self, machine: Arch) -> float:
-        """The time of its launches on a machine with other figures."""
-        topology = Topology(machine, self.ranks, self.lnc)
-        profile = profile_of(topology, self.algorithm, self.compiled, self.trips)
-        return profile.device_us * self.count
+def _device_us(seen: Seen, machine: Arch) -> float:
+    """The time of a kernel's launches on a machine with other figures."""
+    there = replace(seen, topology=Topology(machine, seen.topology.ranks, seen.topology.lnc))
+    return there.profile().device_us * seen.count
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -111,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     launches = _launches(arguments, rows)
     platforms: dict[str, list[int]] = {}
     for n, found in enumerate(launches):
-        names = sorted({timed.arch.name for timed in found})
+        names = sorted({seen.topology.arch.name for seen in found})
         if len(names) > 1:
             raise _wrong(f"line {rows[n].line} has launches on {' and '.join(names)}; give one")
         platforms.setdefault(names[0], []).append(n)
@@ -131,19 +118,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fit(launches: Sequence[Sequence[Timed]], measured: Sequence[float]) -> Fit:
+def _fit(launches: Sequence[Sequence[Seen]], measured: Sequence[float]) -> Fit:
     return fit(lambda factors: _estimates(launches, factors), measured, len(FIGURES))
 
 
-def _estimates(launches: Sequence[Sequence[Timed]], factors: np.ndarray) -> np.ndarray:
+def _estimates(launches: Sequence[Sequence[Seen]], factors: np.ndarray) -> np.ndarray:
     """The time of every row, with the figures multiplied."""
     by_name = dict(zip(FIGURES, map(float, factors), strict=True))
     machines = {
-        timed.arch: timed.arch.with_values("being fitted", **scaled(timed.arch, by_name))
-        for row in launches
-        for timed in row
+        machine: machine.with_values("being fitted", **scaled(machine, by_name))
+        for machine in {seen.topology.arch for row in launches for seen in row}
     }
-    return np.array([sum(t.device_us(machines[t.arch]) for t in row) for row in launches])
+    return np.array(
+        [sum(_device_us(seen, machines[seen.topology.arch]) for seen in row) for row in launches]
+    )
 
 
 # ---- rows ---------------------------------------------------------------------------------------
@@ -192,7 +180,7 @@ def _row(path: Path, number: int, line: dict[str, Any]) -> Row:
     return Row(number, str(path.parent / line["program"].strip()), measured, tuple(options))
 
 
-def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[Timed]]:
+def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[Seen]]:
     """What each row's program launches.
 
     Raises:
@@ -215,13 +203,11 @@ def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[T
         return [_loaded(folder) for folder in folders]
 
 
-def _loaded(folder: Path) -> list[Timed]:
+def _loaded(folder: Path) -> list[Seen]:
     index = json.loads((folder / "launches.json").read_text("utf-8"))
     return [
-        Timed(
-            arch.get(entry["platform"]),
-            entry["ranks"],
-            entry["lnc"],
+        Seen(
+            Topology(arch.get(entry["platform"]), entry["ranks"], entry["lnc"]),
             entry["algorithm"],
             Compiled.load(folder / f"{n}.nki-dist"),
             entry["trips"],
@@ -250,11 +236,11 @@ def _text(
     name: str, base: Arch, values: dict[str, Any], found: Fit, programs: Sequence[str]
 ) -> str:
     lines = [f"{name}, {len(programs)} rows", "figure             factor  fields"]
-    for figure, factor, known in zip(FIGURES, found.factors, found.known, strict=True):
+    for figure, factor, determined in zip(FIGURES, found.factors, found.determined, strict=True):
         fields = ", ".join(
             f"{f} {_short(getattr(base, f))} -> {_short(values[f])}" for f in FIGURES[figure]
         )
-        note = "  (the rows say little about it)" if known < 0.5 else ""
+        note = "  (the rows say little about it)" if determined < 0.5 else ""
         if abs(abs(np.log(factor)) - LIMIT) < 1e-6:
             note = "  (at its limit: look for something else that is wrong)"
         lines.append(f"{figure:<17}{factor:>8.3f}  {fields}{note}")

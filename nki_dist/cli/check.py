@@ -10,7 +10,7 @@ usage.
 [options]
 
 With --json, before PROGRAM or right after it, stdout holds the report and nothing else; what the
-program prints goes to stderr. docs/checking.md describes the report and what a check can't see.
+program prints goes to stderr. docs/checks.md describes the report and what a check can't see.
 
 examples:
   nki-dist check matmul.py
@@ -124,7 +124,7 @@ def look_at(arguments: argparse.Namespace, checker: Checker) -> tuple[int, BaseE
 
 
 def report_of(name: str, checker: Checker, ended: BaseException | None) -> dict[str, Any]:
-    """The report as data; docs/checking.md says what its fields mean."""
+    """The report as data; docs/checks.md says what its fields mean."""
     kernels = checker.kernels()
     exception = None if ended is None else _exception(checker, ended)
     wrong = not all(k.ok for k in kernels) or (

@@ -11,8 +11,6 @@ several kernels one page each, numbered. Other formats than text are printed alo
 
   summary-json  numbers by the names of Neuron Explorer's format of that name
   json          the numbers of NAME.json, a list with one entry per kernel
-  dot           the order graphs of small kernels, for Graphviz
-  chakra        trace.RANK.et of all launches in the folder --output-file, for ASTRA-sim
 
 PROGRAM may also be a compiled kernel, a file that kernel[n].compile(...).save(FILE) wrote. It is
 profiled without being run, so its loops must not depend on data.
@@ -42,7 +40,7 @@ from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
 from nki_dist.cli.check import printing_to_stderr
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, check_positive
 from nki_dist.cli.shared.files import check_writable, writing
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
@@ -50,14 +48,12 @@ from nki_dist.errors import LaunchError
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.program import Loop
-from nki_dist.report.chakra import write_chakra
-from nki_dist.report.dot import dot
 from nki_dist.report.explorer import summary
 from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import COMPILED, SCHEDULES, Profile
 from nki_dist.topology.topology import Topology
 
-_FORMATS: Final = ("text", "summary-json", "json", "dot", "chakra")
+_FORMATS: Final = ("text", "summary-json", "json")
 
 
 def register(subparsers: Any) -> None:
@@ -101,18 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options, or a compiled kernel whose time depends on data.
         ProgramFormatError: a damaged compiled kernel.
     """
-    if arguments.output_format == "chakra" and arguments.output_file is None:
-        raise refused(
-            "--output-format chakra writes a file for each rank; --output-file must name a folder",
-        )
-    if arguments.most < 1:
-        raise refused(
-            f"--most {arguments.most}; must be a positive number",
-            got=arguments.most,
-            least=1,
-        )
-    chakra = arguments.output_format == "chakra"
-    check_writable("--output-file", arguments.output_file, folder=chakra)
+    check_positive(arguments, "most")
+    check_writable("--output-file", arguments.output_file)
     check_writable("--html", arguments.html)
     if arguments.output_format == "text":
         check_writable("--output", arguments.output, folder=True)
@@ -160,11 +146,6 @@ def of_file(path: str) -> Seen:
 
 def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace) -> None:
     """Print profiles and write their files, in the order of the first launches."""
-    if arguments.output_format == "chakra":
-        if launches := [profile for profile, count in profiles for _ in range(count)]:
-            with writing("--output-file", arguments.output_file, folder=True):
-                write_chakra(launches, arguments.output_file)
-        return
     most = arguments.most
     costly = sorted(range(len(profiles)), key=lambda n: -profiles[n][0].total_us * profiles[n][1])
     shown = {n + 1: profiles[n] for n in sorted(costly[:most])}
@@ -228,8 +209,6 @@ def _text(
 
 def _plain(shown: Mapping[int, tuple[Profile, int]], arguments: argparse.Namespace) -> str:
     """What other tools read."""
-    if arguments.output_format == "dot":
-        return "\n".join(dot(p.timeline, p.kernel) for p, _ in shown.values())
     found: Any
     if arguments.output_format == "json":
         found = [{**p.to_dict(), "launches": count} for p, count in shown.values()]

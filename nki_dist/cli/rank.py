@@ -32,7 +32,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, add_platform, check_positive, refused
 from nki_dist.cli.shared.programs import Programs, Task
 from nki_dist.cli.shared.timed import TIMES
 from nki_dist.cli.shared.workers import MIB
@@ -67,11 +67,7 @@ def register(subparsers: Any) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """How programs are timed."""
-    parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
-    parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
-    parser.add_argument(
-        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
-    )
+    add_platform(parser)
     parser.add_argument("--jobs", type=int, metavar="N", help="programs at once (default: cores)")
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds for each (default 600)"
@@ -87,17 +83,11 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
     Raises:
         LaunchError: a number isn't positive.
     """
-    jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
-    memory = arguments.memory
-    for name, value in (("jobs", jobs), ("timeout", arguments.timeout), ("memory", memory)):
-        if not value > 0:
-            raise refused(f"--{name} {value}; must be positive")
-    options: list[str] = []
-    for name in ("platform", "lnc", "check"):
-        value = getattr(arguments, name)
-        if value is not None:
-            options += [f"--{name}", str(value)]
-    return Programs(options, jobs, arguments.timeout, memory * MIB, cache)
+    check_positive(arguments, "jobs", "timeout", "memory")
+    given = {name: getattr(arguments, name) for name in ("platform", "lnc", "check")}
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    jobs = arguments.jobs or os.cpu_count() or 1
+    return Programs(options, jobs, arguments.timeout, arguments.memory * MIB, cache)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -111,14 +101,14 @@ def run(arguments: argparse.Namespace) -> int:
     found: dict[int, dict[str, Any]] = {}
     with closing(programs.each(tasks)) as reports:
         for n, report in reports:
-            found[n] = _part(tasks[n], report)
+            found[n] = part_of(tasks[n], report)
             if arguments.json_lines:
                 print(json.dumps(found[n]), flush=True)
     whole = report_of([found[n] for n in range(len(tasks))])
     if arguments.json_lines:
-        print(json.dumps(_order(whole)))
+        print(json.dumps(order_of(whole)))
     else:
-        print(json.dumps(whole, indent=2) if arguments.json else _text(whole))
+        print(json.dumps(whole, indent=2) if arguments.json else text_of(whole))
     return 1 if whole["failures"] else 0
 
 
@@ -140,7 +130,7 @@ def _tasks(programs: Sequence[str], file: str | None) -> list[Task]:
     return [Task(program, arguments=line) for program in programs for line in lines]
 
 
-def _part(task: Task, found: dict[str, Any]) -> dict[str, Any]:
+def part_of(task: Task, found: dict[str, Any]) -> dict[str, Any]:
     """A program's part of the report."""
     program = {"program": shlex.join([task.program, *task.arguments])}
     if found["diagnostics"]:
@@ -165,7 +155,7 @@ def report_of(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"version": VERSION, "apart": APART, "programs": timed, "failures": failures}
 
 
-def _order(report: dict[str, Any]) -> dict[str, Any]:
+def order_of(report: dict[str, Any]) -> dict[str, Any]:
     """What the parts of a report don't say: names of programs, the fastest first, by group."""
     order: list[list[str]] = []
     for p in report["programs"]:
@@ -175,7 +165,8 @@ def _order(report: dict[str, Any]) -> dict[str, Any]:
     return {"version": VERSION, "apart": APART, "order": order, "failed": failed}
 
 
-def _text(report: dict[str, Any]) -> str:
+def text_of(report: dict[str, Any]) -> str:
+    """A report as a table, with what couldn't be timed below it."""
     lines = []
     if report["programs"]:
         lines.append(f"{'device us':>12}  {'band':>23}  group  program")

@@ -21,7 +21,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -29,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.cli.shared import queries
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, check_positive, refused
 from nki_dist.errors import LaunchError, plain
 from nki_dist.insight.record import Record
 from nki_dist.insight.steps import At, NonFinite, Origin, Source, Writes
@@ -86,8 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     expected = expected_of(arguments)
-    if not 0 < arguments.max_size < math.inf:
-        raise refused(f"--max-size {arguments.max_size:g}; must be a positive number of MiB")
+    check_positive(arguments, "max_size")
     output = int(arguments.output) if arguments.output.isdigit() else arguments.output
     ask = partial(
         _answers,

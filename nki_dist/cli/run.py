@@ -36,13 +36,13 @@ from collections.abc import Callable
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from nki_dist import arch, compat
 from nki_dist.checks import checks_of
 from nki_dist.cli.neuron_profile import put_on_path
-from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.command import add_command, add_platform
 from nki_dist.cli.shared.files import check_writable
 from nki_dist.errors import Diagnostic, LaunchError, NkiError, free_name, simulator_error
 from nki_dist.launcher.tracebacks import trimmed
@@ -73,13 +73,9 @@ def register(subparsers: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that say how to run a program, the program, and what is passed to it."""
     parser.set_defaults(json_errors=False, html_errors=None, answers=True)
-    parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
-    parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
+    add_platform(parser)
     parser.add_argument(
         "--host", choices=("ray", "inprocess", "debug"), help="where simulated cores run"
-    )
-    parser.add_argument(
-        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
     )
     parser.add_argument(
         "--release", metavar="NKI", help="0.6 or 0.7, whose kernels are accepted; any: both"
@@ -178,9 +174,11 @@ def run_file(script: str) -> int:
         source = file.read()
     sys.path[0:0] = [os.path.dirname(path)]
     code = compile(source, path, "exec", dont_inherit=True)
-    main = _main_module(path)
-    sys.modules["__main__"] = main
-    _execute(code, main)
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    main.__file__, main.__loader__ = path, SourceFileLoader("__main__", path)
+    main.__spec__ = main.__package__ = None
+    vars(main).update(__builtins__=builtins, __cached__=None, __annotations__={})
+    exec(code, vars(main))
     return 0
 
 
@@ -189,20 +187,6 @@ def run_module(name: str) -> int:
     sys.path[0:0] = [os.getcwd()]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
     return 0
-
-
-def _main_module(path: str) -> ModuleType:
-    main = ModuleType("__main__")
-    main.__file__ = path
-    main.__loader__ = SourceFileLoader("__main__", path)
-    main.__spec__ = None
-    main.__package__ = None
-    vars(main).update(__builtins__=builtins, __cached__=None, __annotations__={})
-    return main
-
-
-def _execute(code: CodeType, main: ModuleType) -> None:
-    exec(code, vars(main))
 
 
 def show(error: BaseException) -> None:

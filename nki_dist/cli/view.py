@@ -92,19 +92,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         where = urlsplit(self.path)
         _, token, number, name = ([*where.path.split("/"), "", "", "", ""])[:4]
-        known = hmac.compare_digest(token.encode(), self.server.token.encode())
-        live = self.server.pages.get(number) if known else None
+        allowed = hmac.compare_digest(token.encode(), self.server.token.encode())
+        live = self.server.pages.get(number) if allowed else None
         if live is None:
             self._answer(404, b"not here", "text/plain")
             return
         try:
-            answer_queries = {key: int(found[-1]) for key, found in parse_qs(where.query).items()}
+            query = {key: int(found[-1]) for key, found in parse_qs(where.query).items()}
             if name == "values":
-                self._answer(200, live.values(answer_queries["step"]), "application/octet-stream")
+                self._answer(200, live.values(query["step"]), "application/octet-stream")
             elif name == "origin":
-                text = live.origin(
-                    answer_queries["step"], answer_queries["tensor"], answer_queries["element"]
-                )
+                text = live.origin(query["step"], query["tensor"], query["element"])
                 self._answer(200, text.encode(), "text/html; charset=utf-8")
             elif name == "":
                 self._answer(200, live.page.encode(), "text/html; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The codes of errors and warnings: one name for each kind of mistake, and what repairs it.
+"""What a mistake is called: one code for each kind of error or warning, and what repairs it.
 
 Names, not numbers: a name is read where an error is raised, in a log and in a list of exceptions,
 without looking it up (mypy and Pylint have the same; Ruff and clippy went there from numbers). A

@@ -1,4 +1,4 @@
-"""Files of this package that people write: paragraphs of lines, and comments that begin with #."""
+"""Reads files that people write: paragraphs of lines, and comments that begin with #."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that published kernels break which ran on devices: evidence against a document.
+"""Rules that published kernels break although they ran on devices, with both sources.
 
 A rule that is in `evidence.txt` is silent by default, whoever says that AWS's compiler refuses what
 breaks it: a compiler that compiled the kernel doesn't. `refusals="all"` (`nki-dist check --strict`)

@@ -1,4 +1,4 @@
-"""What a code says of a kind of mistake, as `codes.txt` has it."""
+"""Reads `codes.txt`: what each code says of a kind of mistake, and what repairs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nki.collectives: operations between ranks.
+"""Operations between ranks, such as all-reduce: which messages ranks exchange, in what time.
 
 Declarations are in `nki_dist.isa.collectives`; this package carries them out: `execute` (who meets
 whom), `operations` (what each does), `algorithms` (who sends what to whom, when and at what cost),

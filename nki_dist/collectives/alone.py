@@ -139,7 +139,7 @@ class Alone:
             places.sent.update(self._counted(i, slot.rank))
         return places.sent[slot.rank]
 
-    def _kept(self, group: tuple[int, ...]) -> tuple[int, ...]:
+    def _interned(self, group: tuple[int, ...]) -> tuple[int, ...]:
         """One object for equal groups: their collectives are counted together."""
         return self._same.setdefault(group, group)
 
@@ -171,14 +171,14 @@ class Alone:
         if places is None:
             groups: Mapping[int, tuple[int, ...]] = {}
             if "replica_group" in i.args:
-                key = tuple([self._kept(tuple(group)) for group in i["replica_group"]])
+                key = tuple([self._interned(tuple(group)) for group in i["replica_group"]])
                 if key not in self._groups:
                     self._groups[key] = {rank: group for group in key for rank in group}
                 groups = self._groups[key]
             targets = dict(i.args.get("source_target_pairs", ()))
             sources = {target: source for source, target in targets.items()}
             if targets:
-                everybody = self._kept(tuple(sorted({*targets, *targets.values()})))
+                everybody = self._interned(tuple(sorted({*targets, *targets.values()})))
                 groups = dict.fromkeys(everybody, everybody)
             places = self._places[id(i)] = _Places(i, groups, targets, sources, {})
         return places

@@ -1,4 +1,4 @@
-"""Groups against the world: what can be known before anything runs.
+"""Checks the groups of collectives against the world before anything runs.
 
 A program doesn't know how many ranks will run it, nor where they sit, so the launcher asks here.
 Where the documentation says that something isn't supported for now, `strict` reports it.
@@ -14,7 +14,7 @@ from typing import Final
 
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.collectives._roles import MAX_CHANNELS, limited
+from nki_dist.isa.collectives.roles import MAX_CHANNELS, limited
 from nki_dist.program import Instruction, Program, instructions
 from nki_dist.ranges import named, shown
 from nki_dist.topology.topology import Topology
@@ -172,19 +172,23 @@ def _far_pairs(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
 
 
 def _limits_of_all_gather_v(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
-    if world.lnc != 2:
-        yield limited(
-            f"all_gather_v with LNC={world.lnc}; allowed: 2",
-            code="collective-lnc",
-            got=world.lnc,
-            allowed=2,
-        )
+    yield from _lnc_2("all_gather_v", world)
     for group in i["replica_group"]:
         if len({rank // world.ranks_per_chip for rank in group}) > 1:
             yield limited(
                 f"all_gather_v with {_few(group)} on several chips; allowed: on one",
                 code="collective-group-places",
             )
+
+
+def _lnc_2(opcode: str, world: Topology, where: str = "") -> Iterator[NkiValidationError]:
+    if world.lnc != 2:
+        yield limited(
+            f"{opcode} with LNC={world.lnc}{where}; allowed: 2",
+            code="collective-lnc",
+            got=world.lnc,
+            allowed=2,
+        )
 
 
 def _one_per_node(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
@@ -203,13 +207,7 @@ def _one_per_node(i: Instruction, world: Topology) -> Iterator[NkiValidationErro
 
 def _whole_devices(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
     """all_to_all_v through switches: sequential ranks, all those of several devices."""
-    if world.lnc != 2:
-        yield limited(
-            f"all_to_all_v with LNC={world.lnc} on {world.arch.instance}; allowed: 2",
-            code="collective-lnc",
-            got=world.lnc,
-            allowed=2,
-        )
+    yield from _lnc_2("all_to_all_v", world, f" on {world.arch.instance}")
     for group in i["replica_group"]:
         ranks, per_chip = set(group), world.ranks_per_chip
         chips = {rank // per_chip for rank in group}

@@ -1,4 +1,7 @@
-"""What a collective costs in simulated time: see `members` for the model, algorithms for stages."""
+"""What a collective costs in simulated time, from the start of its last member.
+
+`members` has the model, each algorithm its stages.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ touched three times and takes half as long again. Rings use all channels at any 
 cycle of its own. Elsewhere channels share the bytes of a step in packets, so a step that is smaller
 than a packet has one of them. That is what measured collectives show: an all-reduce of two trn1
 ranks has two channels, a permutation of trn2 ranks one, and small all-gathers one
-(docs/collectives_accuracy.md). HBM is faster than its ranks' channels on every platform, and limits
+(docs/collectives_time.md). HBM is faster than its ranks' channels on every platform, and limits
 a stage only where somebody sets it lower.
 
 Steps and traffic are as documented. Two figures are chosen so that costs of an all-reduce of 64

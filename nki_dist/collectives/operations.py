@@ -58,8 +58,8 @@ class Member:
 
     def payload(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An uninitialised array that is cheap to send; where it comes from depends on the host."""
-        made: Array = self.kit.wires.payload(shape, dtype)
-        return made
+        array: Array = self.kit.wires.payload(shape, dtype)
+        return array
 
     def bits(self, view: Array) -> Array:
         """A flat copy of a tensor's bits that can be sent."""

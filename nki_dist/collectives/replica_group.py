@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa.collectives._roles import rank_groups
+from nki_dist.isa.collectives.roles import rank_groups
 from nki_dist.language.nki_object import NKIObject
 
 

@@ -58,7 +58,7 @@ class _Cached(NamedTuple):
     Attributes:
         groups: of its replica_group, if it has one.
         targets, sources: of its pairs, by rank.
-        made: what its rule gave, by whom that is for.
+        exchanges: what its rule gave, by whom that is for.
     """
 
     i: Instruction
@@ -66,7 +66,7 @@ class _Cached(NamedTuple):
     groups: _Groups | None
     targets: Mapping[int, int]
     sources: Mapping[int, int]
-    made: dict[Any, Exchange]
+    exchanges: dict[Any, Exchange]
 
 
 class _Rules:
@@ -126,11 +126,11 @@ class _Rules:
         rank, cached = seats[me].rank, self._cached(i)
         assert cached.groups is not None
         number, _ = cached.groups.of[rank]
-        made = cached.made.get((number, seats[me].core))
-        if made is None:
-            made = self._group(cached, cached.groups, number, me, seats, arch)
-            cached.made[number, seats[me].core] = made
-        return made
+        exchange = cached.exchanges.get((number, seats[me].core))
+        if exchange is None:
+            exchange = self._group(cached, cached.groups, number, me, seats, arch)
+            cached.exchanges[number, seats[me].core] = exchange
+        return exchange
 
     def _group(
         self,
@@ -201,9 +201,9 @@ class _Rules:
         i = cached.i
         if target is None and source is None:
             return Exchange(i.opcode, (), (), 0.0, 0.0)
-        made = cached.made.get(me)
-        if made is not None:
-            return made
+        exchange = cached.exchanges.get(me)
+        if exchange is not None:
+            return exchange
         rank, kind = seats[me].rank, self._kind(i, me, seats)
         busy = 0.0
         if target is not None:
@@ -213,9 +213,9 @@ class _Rules:
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
         same_rank = [n for n in self._numbers([rank], kind) if n != me]
         # A rank's cores start together and are over together.
-        made = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
-        cached.made[me] = made
-        return made
+        exchange = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
+        cached.exchanges[me] = exchange
+        return exchange
 
     def _between_two(self, question: Question, channels: int, cores: int) -> float:
         touches = OPERATIONS[question.opcode].touches

@@ -1,4 +1,6 @@
-"""Unmodified programs: `import nki` and `import neuronxcc.nki` resolve to this package.
+"""Programs written for AWS's packages run unmodified: `import nki` gives this package.
+
+So does `import neuronxcc.nki`, with what only older releases had.
 
 `install()` puts aliases into `sys.modules`; nothing is patched, so an alias and the module it
 stands for are the same object. Real wheels, when there are any, are left alone unless asked: a

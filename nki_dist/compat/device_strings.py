@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -39,28 +39,15 @@ class _TorchFinder(MetaPathFinder):
             return None
         found = PathFinder.find_spec(fullname, path, target)
         if found is not None and found.loader is not None:
-            found.loader = _Entering(found.loader)
+            execute = found.loader.exec_module
+
+            def execute_and_enter(module: ModuleType) -> None:
+                sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _TorchFinder)]
+                execute(module)
+                _enter()
+
+            found.loader.exec_module = execute_and_enter  # type: ignore[method-assign]
         return found
-
-
-class _Entering(Loader):
-    """A loader that enters the mode after the one it stands for has executed the module."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # get_source and its kin
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _TorchFinder)]
-        if module.__spec__ is not None:
-            module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        _enter()
 
 
 def _enter() -> None:

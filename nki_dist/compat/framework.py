@@ -54,13 +54,9 @@ class CompileKernel:
         return run.outputs
 
 
-class StandaloneKernel(CompileKernel):
-    """The older name of CompileKernel."""
-
-
 def compile_kernel_to_nir(*args: Any, **kwargs: Any) -> Any:
     """Always raises LaunchError."""
     only_for_hardware("compile_kernel_to_nir")
 
 
-__all__ = ["CompileKernel", "StandaloneKernel", "compile_kernel_to_nir"]
+__all__ = ["CompileKernel", "compile_kernel_to_nir"]

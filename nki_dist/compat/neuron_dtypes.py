@@ -65,27 +65,27 @@ def static_cast(array: Any, dtype: Any) -> np.ndarray:
 
 def finfo(dtype: Any) -> Any:
     """Limits of a floating-point type, like `numpy.finfo`."""
-    known = dtypes.find(dtype)
-    return ml_dtypes.finfo(_numpy(dtype) if known is None else known.dtype)
+    found = dtypes.find(dtype)
+    return ml_dtypes.finfo(_numpy(dtype) if found is None else found.dtype)
 
 
 def iinfo(dtype: Any) -> Any:
     """Limits of an integer type, like `numpy.iinfo`."""
-    known = dtypes.find(dtype)
-    return np.iinfo(_numpy(dtype) if known is None else known.dtype)
+    found = dtypes.find(dtype)
+    return np.iinfo(_numpy(dtype) if found is None else found.dtype)
 
 
 def sizeinbytes(dtype: Any) -> int:
     """Bytes of one element; a packed type counts its four values as one element."""
-    known = dtypes.find(dtype)
-    return _numpy(dtype).itemsize if known is None else known.itemsize
+    found = dtypes.find(dtype)
+    return _numpy(dtype).itemsize if found is None else found.itemsize
 
 
 def is_float_type(dtype: Any) -> bool:
     """Whether a type is a floating-point type; packed types are not."""
-    known = dtypes.find(dtype)
-    if known is not None:
-        return known.is_float
+    found = dtypes.find(dtype)
+    if found is not None:
+        return found.is_float
     return bool(ml_dtypes.finfo(_numpy(dtype))) if _has_finfo(dtype) else False
 
 

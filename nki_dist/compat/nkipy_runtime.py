@@ -103,11 +103,11 @@ class DeviceKernel(SpikeModel):
                 code="not-simulated",
             )
         options = {} if target is None else {"platform_target": getattr(target, "value", target)}
-        made: Kernel = jit(kernel, **options)
+        jitted: Kernel = jit(kernel, **options)
         args, kwargs = tuple(map(_shapes, args)), {k: _shapes(v) for k, v in kwargs.items()}
-        model = made.compile(*args, **kwargs)
-        bound = bind_arguments(made.fn, args, kwargs)
-        return cls(made, bound, model, Path(build_dir, f"{name or model.kernel}.neff"))
+        model = jitted.compile(*args, **kwargs)
+        bound = bind_arguments(jitted.fn, args, kwargs)
+        return cls(jitted, bound, model, Path(build_dir, f"{name or model.kernel}.neff"))
 
     @leaves_package
     def __call__(
@@ -133,12 +133,12 @@ class DeviceKernel(SpikeModel):
                 shape and dtype that the kernel was compiled for.
             NkiError: the launch failed.
         """
-        made, measured = self._launch(inputs, outputs, save_trace)
+        results, measured = self._launch(inputs, outputs, save_trace)
         if save_trace:
             path = Path(ntff_name or self.neff_path.with_suffix(".ntff"))
             path.parent.mkdir(parents=True, exist_ok=True)
             write_measurement(path, measured)
-        return made if outputs is None else None
+        return results if outputs is None else None
 
     @leaves_package
     def benchmark(
@@ -179,20 +179,20 @@ class DeviceKernel(SpikeModel):
             (bound.args, bound.kwargs),
         )
         got = (profile(self._kernel) if measured else self._kernel)(*args, **kwargs)
-        made = {name: tensors[n] for n, name in self._written.items()}
+        results = {name: tensors[n] for n, name in self._written.items()}
         returned = _leaves(got.outputs if measured else got, DeviceTensor)
-        made.update(zip(self._returned, returned, strict=True))
+        results.update(zip(self._returned, returned, strict=True))
         for name, into in outputs.items():
-            if into is not made[name]:
-                into.write_from_numpy(made[name].numpy())
-        return made, got.profile if measured else None
+            if into is not results[name]:
+                into.write_from_numpy(results[name].numpy())
+        return results, got.profile if measured else None
 
     def _check(self, kind: str, given: Mapping[str, Any], info: Any, needed: Any) -> None:
         for name in dict.fromkeys((*given, *needed)):
             got = _info(given[name]) if name in given else "missing"
-            if got != (known := info.get(name, "not there")):
+            if got != (compiled := info.get(name, "not there")):
                 raise TensorSizeError(
-                    f"{kind} {name} of {self.name} is {got}; compiled, it is {known}",
+                    f"{kind} {name} of {self.name} is {got}; compiled, it is {compiled}",
                     location=users_line(),
                     hint=f"its {kind}s are DeviceTensors called {', '.join(info) or 'nothing'}",
                 )

@@ -28,21 +28,17 @@ def allclose(
         if verbose:
             print(f"shapes differ: {a.shape} and {b.shape}")
         return False
-    finite = np.isfinite(a) & np.isfinite(b)
-    same = np.isnan(a) & np.isnan(b) | (a == b)
-    largest = float(np.abs(b[finite]).max(initial=0.0))
-    error = np.where(finite, np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)), np.inf)
-    error[same] = 0.0
-    allowed = atol + rtol * largest
-    good = bool((error <= allowed).all())
-    if verbose and not good:
-        worst = np.unravel_index(int(error.argmax()), error.shape)
-        at = tuple(int(i) for i in worst)
+    allowed = atol + rtol * float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
+    close = np.isclose(a, b, rtol=0, atol=allowed, equal_nan=True)
+    if verbose and not close.all():
+        with np.errstate(invalid="ignore"):
+            error = np.where(close, 0, np.abs(a - b))
+        worst = tuple(map(int, np.unravel_index(error.argmax(), error.shape)))
         print(
-            f"{int((error > allowed).sum())} of {error.size} elements differ by more than "
-            f"{allowed:.3g}; most at {at}: got {a[worst]}, expected {b[worst]}"
+            f"{np.sum(~close)} of {close.size} elements differ by more than {allowed:.3g}; most at "
+            f"{worst}: got {a[worst]}, expected {b[worst]}"
         )
-    return good
+    return bool(close.all())
 
 
 __all__ = ["allclose"]

@@ -34,11 +34,6 @@ def device_count() -> int:
     return 1
 
 
-def xla_device_hw(device: Any) -> str:
-    """What the device is: "CPU"."""
-    return "CPU"
-
-
 def sync(wait: bool = False) -> None:
     """Nothing is pending."""
 
@@ -53,28 +48,9 @@ mark_step = sync
 # ---- torch_xla.debug.metrics: counters of a device that isn't there -----------------------------
 
 
-def clear_all() -> None:
-    """Nothing is counted."""
-
-
-def counter_names() -> list[str]:
-    """None."""
-    return []
-
-
-def counter_value(name: str) -> Any:
-    """None, as of a counter that nobody incremented."""
-    return None
-
-
 def metrics_report() -> str:
     """An empty report."""
     return ""
-
-
-clear_counters = clear_metrics = clear_all
-metric_names, metric_data = counter_names, counter_value
-short_metrics_report = metrics_report
 
 
 def compile(f: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""All that is Ray: the actor of a core, who runs where, how processes talk.
+"""Cores in processes of their own: the actors of Ray that run them, on which node, how they talk.
 
 This is where Ray is imported first, because of how it takes the loss of the node a program runs on.
 Ray asks whether the process RAY_RAYLET_PID still exists, or without that variable whether its own

@@ -97,10 +97,10 @@ class Calls:
         ends = time.monotonic() + seconds
         while missing:
             left = max(ends - time.monotonic(), 0.0)
-            posted = missing & self._serving.keys()
-            mixed = len(posted) < len(missing)
-            if posted:
-                for n, answer in self._posted(min(left, GLANCE) if mixed else left):
+            by_mailbox = missing & self._serving.keys()
+            mixed = len(by_mailbox) < len(missing)
+            if by_mailbox:
+                for n, answer in self._by_mailbox(min(left, GLANCE) if mixed else left):
                     # One that asks for the program may be asked again, and answer, before we go on.
                     if answer.by_call:
                         if self._serving.get(n) == answer.by_call:
@@ -110,13 +110,13 @@ class Calls:
                         yield n, answer
             late = time.monotonic() >= ends
             if missing and (mixed or late):
-                for n, answer in self._called(missing, 0 if posted else left):
+                for n, answer in self._called(missing, 0 if by_mailbox else left):
                     missing.discard(n)
                     yield n, answer
             if late:
                 return
 
-    def _posted(self, seconds: float) -> Iterator[tuple[int, Answer]]:
+    def _by_mailbox(self, seconds: float) -> Iterator[tuple[int, Answer]]:
         """What comes by mailbox within so many seconds, and what has come besides."""
         assert self._mailbox is not None
         while (item := self._mailbox.receive(seconds)) is not None:

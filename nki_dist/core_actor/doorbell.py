@@ -2,7 +2,7 @@
 
 A datagram socket in the world's folder. What is sent is a token without content. It stays in the
 socket until it is taken, so a ring before the wait isn't lost; if the socket is full there are
-tokens to wake up from, and one more isn't needed.
+tokens to wake up from, and one more isn't needed. Others ring by `Sender.send(name, TOKEN)`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import socket
 import struct
 from typing import Final
 
-from nki_dist.core_actor.folder import Folder, Sender
+from nki_dist.core_actor.folder import Folder
 
-_TOKEN: Final = b"!"
+TOKEN: Final = b"!"
 
 
 class Doorbell:
@@ -49,7 +49,7 @@ class Doorbell:
     def ring(self) -> None:
         """Wake its owner, from another thread of the process."""
         try:
-            self._to_itself.send(_TOKEN, socket.MSG_DONTWAIT)
+            self._to_itself.send(TOKEN, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionRefusedError):
             return  # it has tokens enough, or is being closed
 
@@ -57,16 +57,3 @@ class Doorbell:
         self.folder.remove(self.name)
         self._socket.close()
         self._to_itself.close()
-
-
-class Ringer:
-    """The other side: rings the doorbells of others."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._sender = Sender(folder)
-        self.close = self._sender.close
-
-    def ring(self, name: str) -> None:
-        """Wake the owner of a doorbell. If it can't be told, it has tokens enough, or it is
-        gone."""
-        self._sender.send(name, _TOKEN)

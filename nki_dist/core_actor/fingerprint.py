@@ -41,7 +41,7 @@ SETTINGS: Final = (
     "RAY_TMPDIR",
     "RAY_USE_TLS",
 )
-_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
+PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 
 
 def teller() -> Callable[[bool], dict[str, str]]:
@@ -92,7 +92,7 @@ def facts() -> dict[str, str]:
     """Of this process, what a kept Ray must have, too."""
     found = {
         **imported(),
-        FILES: f"{_PACKAGE}, changed {_newest(_PACKAGE)}",
+        FILES: f"{PACKAGE}, changed {_newest(PACKAGE)}",
         "Python": f"{sys.version.split()[0]} in {sys.prefix}",
         "ray": ray.__version__,
         "SciPy": metadata.version("scipy"),
@@ -125,11 +125,5 @@ def differences(
 
 def _newest(folder: str) -> int:
     """When a Python file or text below a folder was last changed, in nanoseconds since 1970."""
-    newest = 0
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name != "__pycache__":
-                newest = max(newest, _newest(entry.path))
-        elif entry.name.endswith((".py", ".txt")):
-            newest = max(newest, entry.stat().st_mtime_ns)
-    return newest
+    texts = (os.path.join(p, f) for p, _, files in os.walk(folder) for f in files)
+    return max(os.stat(path).st_mtime_ns for path in texts if path.endswith((".py", ".txt")))

@@ -57,20 +57,20 @@ class Folder:
 
     def bound(self, name: str) -> socket.socket:
         """A new socket for datagrams to that name."""
-        return self._made(socket.socket.bind, name)
+        return self._socket(socket.socket.bind, name)
 
     def connected(self, name: str) -> socket.socket:
         """A new socket for datagrams from here to that name."""
-        return self._made(socket.socket.connect, name)
+        return self._socket(socket.socket.connect, name)
 
-    def _made(self, attach: Callable[[socket.socket, str], None], name: str) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    def _socket(self, attach: Callable[[socket.socket, str], None], name: str) -> socket.socket:
+        new = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            attach(made, self.at(name))
+            attach(new, self.at(name))
         except OSError:
-            made.close()
+            new.close()
             raise
-        return made
+        return new
 
     def remove(self, name: str) -> None:
         """The socket of that name is closed."""
@@ -117,8 +117,8 @@ class Sender:
     def _connect(self, name: str) -> socket.socket:
         if len(self._to) >= _CONNECTED:
             self._to.pop(next(iter(self._to))).close()
-        made = self._to[name] = self._folder.connected(name)
-        return made
+        new = self._to[name] = self._folder.connected(name)
+        return new
 
     def close(self) -> None:
         for connected in self._to.values():

@@ -1,18 +1,16 @@
-"""Blocks of a stretch of memory that others can read: where payloads of messages lie.
+"""Gives out blocks of memory that other processes can read, for the payloads of messages.
 
 A block is an array's memory: it goes back to the heap when the last array that lies in it is gone,
 and the owner keeps arrays alive that somebody else still reads (`core_actor.payloads`). Places are
 given from the beginning on, so that memory that was written before is used again first.
 
-Not thread-safe but for one thing: arrays may be collected in any thread, so a block only notes its
-place in a queue then, and the next `take` puts it back.
+Not thread-safe but for one thing: arrays may be collected in any thread (see `FreeList`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -27,13 +25,13 @@ LARGEST_STEP: Final = 64 << 20  # bytes up to which a heap grows by as much as i
 class Block(Alias):
     """A part of the heap, and the base of every array that lies in it."""
 
-    def __init__(self, memory: np.ndarray, place: tuple[int, int], back: deque[Any]) -> None:
-        start, end = place
-        super().__init__(memory.ctypes.data + start, end - start, memory)
-        self.place, self._back = place, back
+    def __init__(self, memory: np.ndarray, place: tuple[int, int], free: FreeList) -> None:
+        start, nbytes = self._place = place
+        super().__init__(memory.ctypes.data + start, nbytes, memory)
+        self._free = free
 
     def __del__(self) -> None:
-        self._back.append(self.place)
+        self._free.back.append(self._place)
 
 
 class Heap:
@@ -49,8 +47,6 @@ class Heap:
         self._memory, self._left = memory, left
         self._start = self._touched = start  # what lies from there on was never written
         self._free = FreeList(start, end)
-        self._back: deque[tuple[int, int]] = deque()
-        self._refused = 0
 
     @property
     def nbytes(self) -> int:
@@ -60,29 +56,18 @@ class Heap:
     def take(self, nbytes: int) -> np.ndarray | None:
         """(nbytes,) uint8, uninitialised, at a cache line; None if there is no room."""
         need = padded(max(nbytes, 1))
-        while self._back:
-            start, end = self._back.popleft()
-            self._free.give_back(start, end - start)
         begin = self._free.take(need)
         if begin is None:
             return None
         if begin + need > self._touched and not self._grow(begin + need):
-            self._free.give_back(begin, need)
+            self._free.back.append((begin, need))
             return None
-        return np.asarray(Block(self._memory, (begin, begin + need), self._back))[:nbytes]
-
-    def try_again(self) -> None:
-        """The machine may have room again."""
-        self._refused = 0
+        return np.asarray(Block(self._memory, (begin, need), self._free))[:nbytes]
 
     def _grow(self, end: int) -> bool:
         """Whether there is memory up to there. Half of what is left is others'."""
-        need = end - self._touched
-        if self._refused and need >= self._refused:
-            return False
-        step = max(need, min(max(self.nbytes, FIRST_STEP), LARGEST_STEP))
+        step = max(end - self._touched, min(max(self.nbytes, FIRST_STEP), LARGEST_STEP))
         if 2 * step > self._left():
-            self._refused = need
             return False
         self._touched += step
         return True

@@ -1,4 +1,4 @@
-"""What a host remembers of a launch under way, and of its processes between launches."""
+"""What a world on Ray remembers of the launch under way, and of its processes in between."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nki_dist.compiler.compiled import Compiled
+from nki_dist.compiler.encode import encode
 from nki_dist.hbm.arena import ArenaHandle
 from nki_dist.hbm.layout import Layout
+from nki_dist.hbm.plasma import put_bytes
 from nki_dist.runtime.hosts import Launch
 
+INLINE: Final = 64 << 10  # bytes up to which a program is part of the call
 MUCH: Final = 64 << 20  # bytes of messages that are given back when stacks grow
 
 
@@ -38,18 +42,18 @@ class MessageMemory:
 
     def __init__(self) -> None:
         self.token = ""
-        self._kept: dict[int, int] = {}
+        self._by_process: dict[int, int] = {}
         self._lent = False
 
     def note(self, process: int, nbytes: int, lends_stacks: bool) -> None:
         """What a process has kept after a launch, and whether others have its stacks mapped."""
-        self._kept[process] = nbytes
+        self._by_process[process] = nbytes
         self._lent |= lends_stacks
 
     @property
     def nbytes(self) -> int:
         """Of all processes."""
-        return sum(self._kept.values())
+        return sum(self._by_process.values())
 
     @property
     def in_the_way(self) -> bool:
@@ -58,7 +62,26 @@ class MessageMemory:
 
     def renamed(self) -> str:
         """The set of processes begins anew, under another token."""
-        self._kept.clear()
+        self._by_process.clear()
         self._lent = False
         self.token = uuid.uuid4().hex
         return self.token
+
+
+class Encoded:
+    """Of the last kernel, the program as it travels to actors: they keep what they decoded.
+
+    It is in the call if it is small, else a plasma object.
+    """
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._code: list[Any] = []
+
+    def of(self, key: Any, compiled: Compiled) -> list[Any]:
+        """Per core of a rank its program: bytes, or a one-element list with a plasma reference."""
+        if key != self._key:
+            code = [encode(program) for program in compiled.programs]
+            self._code = [[put_bytes(data)] if len(data) > INLINE else data for data in code]
+            self._key = key
+        return self._code

@@ -1,4 +1,4 @@
-"""How the cores of a process reach those of other processes: rings of the own node, or Ray.
+"""Carries messages between processes of a world: in shared memory on one node, else by Ray.
 
 A ring (`ring.py`) to each process of the node that this one sends to, made when it first does and
 made anew, four times as large, when it is full. Rings, and payloads too large for them, lie in the
@@ -29,7 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist.core_actor.doorbell import Doorbell, Ringer
+from nki_dist.core_actor.doorbell import TOKEN, Doorbell
+from nki_dist.core_actor.folder import Sender
 from nki_dist.core_actor.node_memory import NodeMemory
 from nki_dist.core_actor.payloads import Payloads
 from nki_dist.core_actor.records import COMMON, INLINE, Decoder, Encoder, parts
@@ -61,7 +62,7 @@ class Handles:
 
     def __init__(self, pickled: Sequence[bytes]) -> None:
         self._pickled = pickled
-        self._made: dict[int, Any] = {}
+        self._cache: dict[int, Any] = {}
 
     @classmethod
     def of(cls, actors: Sequence[Any]) -> Handles:
@@ -71,9 +72,9 @@ class Handles:
         return Handles, (self._pickled,)
 
     def __getitem__(self, n: int) -> Any:
-        if n not in self._made:
-            self._made[n] = pickle.loads(self._pickled[n])
-        return self._made[n]
+        if n not in self._cache:
+            self._cache[n] = pickle.loads(self._pickled[n])
+        return self._cache[n]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class _Outgoing:
     encoder: Encoder
     size: int
     place: int
-    known: set[int]
+    announced: set[int]
 
 
 class Links:
@@ -155,7 +156,7 @@ class Links:
         self.launch = -1
         self.sent = 0
         self._doorbell, self._inbox = doorbell, inbox
-        self._ringer = Ringer(doorbell.folder)
+        self._doorbells = Sender(doorbell.folder)  # of others
         self._memory = memory
         self.payloads = Payloads(net.me, memory)
         self._out: dict[int, _Outgoing] = {}
@@ -187,7 +188,7 @@ class Links:
 
     def close(self) -> None:
         """Let go of everything that is shared."""
-        self._ringer.close()
+        self._doorbells.close()
         self._doorbell.close()
         self._out.clear()
         self._retired.clear()
@@ -246,7 +247,7 @@ class Links:
                 return False
             out = grown
         if out.ring.reader_sleeps():
-            self._ringer.ring(self.net.doorbell(process))
+            self._doorbells.send(self.net.doorbell(process), TOKEN)
         return True
 
     def _open(self, process: int, size: int) -> _Outgoing | None:
@@ -266,16 +267,16 @@ class Links:
             self._retired.append(old.ring)
         self._fence()
         self._memory.head(process)[1 + self.net.me] = place
-        self._ringer.ring(self.net.doorbell(process))
+        self._doorbells.send(self.net.doorbell(process), TOKEN)
         encoder = Encoder(lambda record, counts: ring.put(record, self.launch, counts))
-        known = old.known if old else {COMMON, process}
-        out = self._out[process] = _Outgoing(ring, encoder, size, place, known)
+        announced = old.announced if old else {COMMON, process}
+        out = self._out[process] = _Outgoing(ring, encoder, size, place, announced)
         return out
 
     def _announce(self, process: int, out: _Outgoing, owners: set[int]) -> None:
-        unknown = owners - out.known
+        unknown = owners - out.announced
         if unknown:
-            out.known |= unknown
+            out.announced |= unknown
             stacks = {owner: self.payloads.handle(owner) for owner in unknown}
             self.net.actors[process].attach.remote(Attach(self.net.token, stacks))
 

@@ -9,16 +9,13 @@ has it in this one. Nothing else is lost: when a program ends, Ray runs no `atex
 Ray ends its servers, and these end the others. If a server is killed before, or because it took too
 long, its workers notice within a second, and its agents, which look for their parent now and then,
 after ten. So processes are noted while their parents live, and what is left in the end is killed.
-Where there is no /proc, none are known, and Ray ends as it does by itself.
 """
 
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import time
-from contextlib import suppress
 from typing import Final
 
 import ray
@@ -53,12 +50,6 @@ class LocalRay:
     def here(self) -> bool:
         """Whether this process is in the session that it started."""
         return bool(self._session) and ray.is_initialized() and self._session == _current()
-
-    def prepare(self) -> None:
-        """Import what Ray imports when it ends, while there is nothing else to do."""
-        if self._session:
-            with suppress(ImportError):  # a Ray that has no such module doesn't import it
-                importlib.import_module("ray.dag.compiled_dag_node")
 
     def note(self) -> None:
         """Know its processes of now, and forget those that have ended."""
@@ -138,6 +129,6 @@ def _given_more() -> bool:
 @once
 def local_ray() -> LocalRay:
     """That of this process; ends before Ray ends by itself, which is registered earlier."""
-    made = LocalRay()
-    atexit.register(made.end_program)
-    return made
+    local = LocalRay()
+    atexit.register(local.end_program)
+    return local

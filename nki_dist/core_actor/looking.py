@@ -7,6 +7,7 @@ reserves nothing, and is waited for a while only: a node may be frozen.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -42,12 +43,7 @@ def looker() -> Callable[[], dict[str, Any]]:
             found["products"] = f"{kernels()}, {features()}"
         except Exception:  # there is no such package or function, which `versions` tells
             found["products"] = ""
-        try:
-            import resource
-
-            found["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        except (ImportError, OSError):
-            found["files"] = -1
+        found["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         try:
             shm = os.statvfs("/dev/shm")
             found["shm"] = [shm.f_bavail * shm.f_frsize, shm.f_blocks * shm.f_frsize]

@@ -1,4 +1,4 @@
-"""What processes of a world say of themselves when they are up, and whether it fits.
+"""Sees that all processes of a world compute the same bits: versions, and code for the processor.
 
 The same program has the same bits wherever the same versions compute it, products are added in the
 same order, which is up to the BLAS that a process loaded (its version, and the kernels it chose for
@@ -58,7 +58,7 @@ def introduction(launcher: tuple[str, ...]) -> dict[str, Any]:
     """What a `Member` says of itself.
 
     Args:
-        launcher: its `place`; what lies there needn't be imported or read to know that it is alike.
+        launcher: its `place`; what lies there is the same, and needn't be imported or read.
     """
     mine = place()
     return {

@@ -30,7 +30,7 @@ from nki_dist.core_actor.folder import Folder
 WORD: Final = 8
 LARGEST: Final = 1 << 45  # bytes of addresses; processes have 2**47 or more
 SMALLEST_PART: Final = 64 << 20  # where addresses are scarce
-_CGROUP: Final = "/sys/fs/cgroup"
+CGROUP: Final = "/sys/fs/cgroup"
 
 
 class NodeMemory:
@@ -68,12 +68,12 @@ class NodeMemory:
         """
         link = folder.at(name)
         if not os.path.lexists(link):
-            made = cls(_file(name, parts), parts)
+            new = cls(_file(name, parts), parts)
             try:
-                os.symlink(f"/proc/{os.getpid()}/fd/{made._file}", link)
-                return made
+                os.symlink(f"/proc/{os.getpid()}/fd/{new._file}", link)
+                return new
             except FileExistsError:  # another was faster
-                made.close()
+                new.close()
         file = os.open(link, os.O_RDWR | os.O_CLOEXEC)
         if f":{name} " not in os.readlink(f"/proc/self/fd/{file}"):
             os.close(file)
@@ -114,9 +114,9 @@ def left_bytes() -> int:
     """Memory of this machine that nobody uses, or of what this process and others may use of it."""
     found = [_field(Path("/proc/meminfo"), "MemAvailable:") * 1024]
     with suppress(OSError, ValueError):  # no such group, or no limit
-        limit = int(Path(_CGROUP, "memory.max").read_text())
-        used = int(Path(_CGROUP, "memory.current").read_text())
-        found.append(limit - used + _field(Path(_CGROUP, "memory.stat"), "inactive_file"))
+        limit = int(Path(CGROUP, "memory.max").read_text())
+        used = int(Path(CGROUP, "memory.current").read_text())
+        found.append(limit - used + _field(Path(CGROUP, "memory.stat"), "inactive_file"))
     return min(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,6 @@ class Unmap:
     """What an actor has mapped and lets go of: regions by number. Nobody waits for an answer."""
 
     regions: Sequence[int]
-    plain: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

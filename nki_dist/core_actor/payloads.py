@@ -29,7 +29,7 @@ from nki_dist.core_actor.records import COMMON, INLINE, Extent, parts
 from nki_dist.hbm.alias import Alias
 from nki_dist.hbm.plasma import Bytes, StackHandle, map_writable
 
-KEPT: Final = 4096  # payloads that receivers may still read
+MOST_LENT: Final = 4096  # payloads that receivers may still read
 
 
 class _Lease:
@@ -68,13 +68,13 @@ class Payloads:
         self._handles: dict[int, StackHandle] = {}
         self._index: list[tuple[int, int, int]] | None = None  # address, size, owner of stacks
         self._table: memoryview | None = None
-        self._kept: dict[int, Any] = {}
+        self._lent: dict[int, Any] = {}
         self._bytes: list[int] = []
         if memory is not None:
             start = memory.begins(me)
             self._table = self._bytes_of(me)
             end = (me + 1) * memory.part
-            self._heap = Heap(memory.bytes, start + KEPT, end, left_bytes)
+            self._heap = Heap(memory.bytes, start + MOST_LENT, end, left_bytes)
 
     # ---- life -----------------------------------------------------------------------------------
 
@@ -89,13 +89,12 @@ class Payloads:
             self._stacks = stacks
             self._index = None
         self.launch = launch
-        if self._heap is not None:
-            self._heap.try_again()
-        self._kept.clear()
+        self._lent.clear()
         if self._table is not None:
-            self._table[:] = bytes(KEPT)
-        if len(self._bytes) < KEPT:  # which takes longer than the rest of a small launch's start
-            self._bytes = list(range(KEPT))
+            self._table[:] = bytes(MOST_LENT)
+        # Making the list takes longer than the rest of a small launch's start.
+        if len(self._bytes) < MOST_LENT:
+            self._bytes = list(range(MOST_LENT))
 
     def end(self) -> None:
         """The launch is over here: memory of others isn't ours any more."""
@@ -134,9 +133,9 @@ class Payloads:
         """Forget payloads that their receivers don't need any more."""
         table = self._table
         if table is not None:
-            done = [byte for byte in self._kept if not table[byte]]
+            done = [byte for byte in self._lent if not table[byte]]
             for byte in done:
-                del self._kept[byte]
+                del self._lent[byte]
             self._bytes += done
 
     def lend(self, payload: Any) -> tuple[tuple[Extent, ...], int] | None:
@@ -145,7 +144,7 @@ class Payloads:
         Returns:
             (where its arrays lie, the byte to clear); None if there is no room.
         """
-        found, kept = [], []
+        found, lent = [], []
         for array in parts(payload) or ():
             place = self.place(array) if array.flags.c_contiguous else None
             if place is None:
@@ -156,20 +155,20 @@ class Payloads:
                 array, place = block, self.place(block)
             assert place is not None
             found.append(place)
-            kept.append(array)
+            lent.append(array)
         if not self._bytes:
             self.collect()
         if not self._bytes:
             return None
         byte = self._bytes.pop()
-        self._kept[byte] = kept
+        self._lent[byte] = lent
         assert self._table is not None
         self._table[byte] = 1
         return tuple(found), byte
 
     def take_back(self, byte: int) -> None:
         """What was lent wasn't sent."""
-        del self._kept[byte]
+        del self._lent[byte]
         self._bytes.append(byte)
 
     def place(self, array: np.ndarray) -> Extent | None:
@@ -208,7 +207,7 @@ class Payloads:
         """Those that receivers of a process's payloads clear."""
         assert self._memory is not None
         start = self._memory.begins(process)
-        return memoryview(self._memory.bytes[start : start + KEPT])  # type: ignore[arg-type]
+        return memoryview(self._memory.bytes[start : start + MOST_LENT])  # type: ignore[arg-type]
 
     # ---- receiving ------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Processes of this machine by number: whether one is stopped, and killing one for certain.
 
 A stopped process takes no calls, so Ray can't ask it to end; a signal does. Numbers are used again,
-so a process is known by its number and when it started. Where there is no /proc nothing is known.
+so a process is known by its number and when it started.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Process(NamedTuple):
             return ""
 
     def there(self) -> bool:
-        """Whether it hasn't ended; True where nothing is known of processes."""
+        """Whether it hasn't ended."""
         fields = self._found()
-        return fields[0] not in "ZX" if fields else not os.path.exists("/proc/self/stat")
+        return bool(fields) and fields[0] not in "ZX"
 
     def stopped(self) -> bool:
         """Whether it is stopped by a signal or a debugger."""
@@ -56,7 +56,7 @@ class Process(NamedTuple):
 def by_parent() -> dict[int, list[Process]]:
     """All processes, by the number of their parent."""
     found: dict[int, list[Process]] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         if fields := _stat(int(pid)):
             found.setdefault(int(fields[1]), []).append(Process(int(pid), int(fields[19])))
     return found

@@ -24,7 +24,7 @@ from nki_dist.errors import CoreLostError, UnresponsiveWarning
 from nki_dist.hbm.freed import give_back
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
-KNOWN = 1024  # kernels of which one remembers that a process has them; others are sent again
+MOST_LOADED = 1024  # kernels of which one remembers that a process has them; others are sent again
 
 
 class RayHost(RowHost):
@@ -34,21 +34,13 @@ class RayHost(RowHost):
 
     def launch(self, launch: Launch) -> LaunchResult:
         """Run it; whatever an interrupt leaves half done is done anew by the next."""
-        sound, self._sound = self._sound, False
         self._stopping = False
-        try:
-            self._renew(sound)
-            with self._joined.used(self._abandon):
-                try:
-                    result = self._launch(launch)
-                except CoreLostError:
-                    self._drop_stacks()  # some may have been on a lost node
-                    raise
-        except Exception:
-            self._sound = True  # errors have their places, where all is put in order
-            raise
-        self._sound = True
-        return result
+        with self._renewed(), self._joined.used(self._abandon):
+            try:
+                return self._launch(launch)
+            except CoreLostError:
+                self._drop_stacks()  # some may have been on a lost node
+                raise
 
     def _launch(self, launch: Launch) -> LaunchResult:
         assert self._stacks is not None
@@ -93,13 +85,13 @@ class RayHost(RowHost):
         and it isn't there twice.
         """
         self._actors.calls.dismiss()
-        asked = [n for n, generation in enumerate(self._mapped) if generation is not None]
+        numbers = [n for n, generation in enumerate(self._mapped) if generation is not None]
         self._mapped = [None] * len(self._packs)  # whether or not anybody waits until it is so
         token = None
         if self._messages.in_the_way:
-            token, asked = self._messages.renamed(), list(range(len(self._packs)))
+            token, numbers = self._messages.renamed(), list(range(len(self._packs)))
         try:
-            self._ask({n: self._actors.actors[n].release.remote(token) for n in asked}, patience)
+            self._ask({n: self._actors.actors[n].release.remote(token) for n in numbers}, patience)
         except LOST as error:
             self._actors.discard_dead()
             raise CoreLostError(f"a core died since the last launch ({cause(error)})") from error
@@ -123,18 +115,18 @@ class RayHost(RowHost):
         job = self._job
         assert job is not None
         code = None
-        if job.key not in self._known[n]:
+        if job.key not in self._loaded[n]:
             code = (self._encoded.of(job.launch.key, job.launch.compiled), dict(job.layout.offsets))
-            if len(self._known[n]) >= KNOWN:  # most are of kernels long gone
-                self._known[n].clear()
-            self._known[n].add(job.key)
+            if len(self._loaded[n]) >= MOST_LOADED:  # most are of kernels long gone
+                self._loaded[n].clear()
+            self._loaded[n].add(job.key)
         of = self._packs[n][0].rank
         regions = self._unmapped(n, of, job.launch.places)
         # A reference in a message costs Ray more than all the rest of it.
         arena = job.arenas[of]
-        known = self._mapped[n] == arena.generation
+        mapped = self._mapped[n] == arena.generation
         places = job.launch.places
-        order = Order(job.number, job.key, code, None if known else arena, places, regions)
+        order = Order(job.number, job.key, code, None if mapped else arena, places, regions)
         by_mailbox = self._transport != "messages"
         self._actors.calls.order(n, order, self._actors.where.get(n) if by_mailbox else None)
 
@@ -146,7 +138,7 @@ class RayHost(RowHost):
             self._mapped[n] = job.arenas[self._packs[n][0].rank].generation
         self._messages.note(n, answer.message_memory, answer.lends_stacks)
         if answer.unknown_program:
-            self._known[n].discard(job.key)
+            self._loaded[n].discard(job.key)
 
     def gone(self, n: int) -> str | None:
         """The Ray node of a process, if it has ended."""

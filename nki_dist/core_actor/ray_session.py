@@ -20,11 +20,10 @@ from typing import Any, Final
 import ray
 
 from nki_dist.core_actor import authentication
-from nki_dist.core_actor.lean import without_helpers
 from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.pool.borrowed import join
-from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, on_loopback, ray_folder
-from nki_dist.core_actor.prompt_start import without_waits
+from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, ray_folder
+from nki_dist.core_actor.ray_start import on_loopback, without_helpers, without_waits
 from nki_dist.core_actor.ray_use import ray_use
 from nki_dist.core_actor.watchdog import HEAD, SessionLost, Watchdog
 from nki_dist.errors import LaunchError
@@ -104,17 +103,16 @@ def _start_or_join(address: str | None) -> None:
         options |= {"include_dashboard": False, **in_private()}
         # A program that joins a cluster is shown what Ray shows in any.
         options |= {"log_to_driver": False, "logging_level": logging.ERROR}
-        _require_disk()
+        require_disk()
         _require_shared_memory()
     local = address == "local"
     if local:
         local_ray()  # whose end a program that ends meanwhile waits for
     try:
         doing = "starting Ray" if local else f"joining the Ray cluster at {address}"
-        changes = (without_helpers(), on_loopback(), without_waits()) if local else ()
         with ticking(doing), _ray_settings(local), ExitStack() as stack, _sigterm_seen_to():
-            for change in changes:
-                stack.enter_context(change)
+            for change in (without_helpers, on_loopback, without_waits) if local else ():
+                stack.enter_context(change())
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
@@ -150,7 +148,7 @@ def _load() -> str:
     return f", and {ready:.0f} processes share {processors} processors" * (ready > 2 * processors)
 
 
-def _require_disk() -> None:
+def require_disk() -> None:
     """Refuse a full disk at once; Ray would wait half a minute for files that can't be written."""
     folder = ray_folder()
     try:
@@ -212,13 +210,13 @@ def _ray_settings(local: bool = False) -> Iterator[None]:
     not up to a second later, when larger ones have been made beside them.
 
     Args:
-        own: whether Ray is started here: then nobody asks for its statistics, and a program whose
+        local: whether Ray is started here: then nobody asks for its statistics, and a program whose
             Ray is gone doesn't try for 15 s to hand them in when it ends.
     """
-    wanted = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
+    settings = {HEAD_VARIABLE: str(HEADLESS_SECONDS), FREE_VARIABLE: "0"}
     if local:
-        wanted |= dict.fromkeys(STATISTICS_VARIABLES, "0")
-    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+        settings |= dict.fromkeys(STATISTICS_VARIABLES, "0")
+    ours = {name: value for name, value in settings.items() if name not in os.environ}
     os.environ.update(ours)
     try:
         yield
@@ -286,10 +284,3 @@ def refuse_client() -> None:
             "ray.shutdown() ends the connection",
             code="ray-join",
         )
-
-
-def ray_session() -> tuple[str, str]:
-    """Names the Ray session this process is in, its job and its node: actors and objects of another
-    one are gone. A program that leaves a cluster and joins it again is another job of it."""
-    context = ray.get_runtime_context()
-    return context.get_job_id(), context.get_node_id()

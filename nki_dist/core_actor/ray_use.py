@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,7 +17,8 @@ import ray
 
 from nki_dist.core_actor import parent_watched
 from nki_dist.core_actor.local_ray import local_ray
-from nki_dist.errors import LaunchError
+from nki_dist.core_actor.watchdog import SessionLost, Watchdog
+from nki_dist.errors import CoreLostError, LaunchError
 from nki_dist.forks import once
 from nki_dist.runtime.ray_thread import ray_thread
 
@@ -32,7 +33,7 @@ class Use:
         self._changed = threading.Condition()
         self._users: set[int] = set()  # threads by number
         self._lost = self._leaving = False
-        self._kept: list[object] = []
+        self._holders: list[object] = []
 
     def enter(self) -> None:
         with self._changed:
@@ -43,15 +44,15 @@ class Use:
             self._users.discard(threading.get_ident())
             self._leave_if_unused()
 
-    def lose(self, kept: object = None) -> None:
+    def lose(self, holder: object = None) -> None:
         """The session is lost: it is left as soon as nobody uses it.
 
         Args:
-            kept: what holds objects of the store; lives until then, or Ray would end the program.
+            holder: of objects of the store; lives until then, or Ray would end the program.
         """
         with self._changed:
             self._lost = True
-            self._kept.append(kept)
+            self._holders.append(holder)
             self._leave_if_unused()
 
     def wait_until_left(self) -> None:
@@ -108,7 +109,7 @@ class Use:
         finally:
             with self._changed:
                 self._lost = self._leaving = False
-                self._kept.clear()
+                self._holders.clear()
                 self._changed.notify_all()
 
 
@@ -127,3 +128,60 @@ def using_ray() -> Iterator[None]:
         yield
     finally:
         use.exit()
+
+
+class Joined:
+    """A world's stay in the Ray session that its processes are in.
+
+    Args:
+        watchdog: of the session that this process is in now.
+    """
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
+        self._name: tuple[str, str] | None = _session()
+
+    def there(self) -> bool:
+        """Whether this process is still in it, lost or not."""
+        return ray.is_initialized() and self._name == _session()
+
+    def lose(self, holder: object) -> None:
+        """It is lost; `holder` as in `Use.lose`."""
+        if self.there():
+            ray_use().lose(holder)
+
+    def over(self) -> None:
+        """Nobody asks for it any more."""
+        self._name = None
+        self.watchdog.close()
+
+    @contextmanager
+    def used(self, lost: Callable[[], None]) -> Iterator[None]:
+        """While Ray is used: whatever fails because the session is gone is a CoreLostError.
+
+        Args:
+            lost: called before that is raised.
+        """
+        with using_ray():
+            try:
+                if not self.there():  # Ray would start another one at the next call
+                    raise SessionLost("another world found it lost and left it")
+                yield
+            except Exception as error:
+                is_loss = isinstance(error, SessionLost)
+                text = str(error) if is_loss else self.watchdog.lost(now_too=True)
+                if text is None:
+                    raise
+                lost()
+                raise CoreLostError(
+                    f"Ray lost this process: {text}, and with it all simulated cores. The next "
+                    "launch starts Ray again, or joins the cluster again if the world has an "
+                    "address"
+                ) from error
+
+
+def _session() -> tuple[str, str]:
+    """Names the Ray session this process is in, its job and its node: actors and objects of another
+    one are gone. A program that leaves a cluster and joins it again is another job of it."""
+    context = ray.get_runtime_context()
+    return context.get_job_id(), context.get_node_id()

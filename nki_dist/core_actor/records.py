@@ -1,4 +1,4 @@
-"""Messages as records of a ring.
+"""Turns messages between processes into bytes for a queue in shared memory, and back.
 
 What repeats from message to message (description, channel and kernel line; types and shapes of the
 payload) is sent once and then named by a number, so a record is a fixed head and the payload.
@@ -174,11 +174,11 @@ class Decoder:
         return True, Message(source, target, channel, sequence, payload, what, location, which)
 
     def _shared(self, record: bytes, members: Any, byte: int) -> list[np.ndarray] | None:
-        wanted = []
+        extents = []
         for n, (dtype, shape) in enumerate(members):
             place = Extent(*_PLACE.unpack_from(record, _HEAD.size + n * _PLACE.size))
-            wanted.append((place, dtype.itemsize * prod(shape)))
-        raw = self._claim(wanted, byte)
+            extents.append((place, dtype.itemsize * prod(shape)))
+        raw = self._claim(extents, byte)
         if raw is None:
             return None
         return [r.view(dtype).reshape(shape) for r, (dtype, shape) in zip(raw, members)]

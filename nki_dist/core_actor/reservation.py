@@ -95,7 +95,7 @@ class Reservation:
             LaunchError: the wait takes too long, or the group was removed.
         """
         limit, began, told = reserve_timeout(), time.monotonic(), False
-        with ticking(f"waiting for Ray to reserve {self._wanted()}"):
+        with ticking(f"waiting for Ray to reserve {self._request()}"):
             while True:
                 self._check()
                 table = placement_group_table(self._group)
@@ -134,7 +134,7 @@ class Reservation:
 
     # ---- messages -------------------------------------------------------------------------------
 
-    def _wanted(self) -> str:
+    def _request(self) -> str:
         kinds: dict[str, int] = {}
         for bundle in self.bundles:
             text = ", ".join(f"{name}: {amount:,g}" for name, amount in sorted(bundle.items()))
@@ -146,7 +146,7 @@ class Reservation:
         return each + (f" on nodes with labels {labels}" if labels else "")
 
     def _explained(self, table: Mapping[str, Any]) -> str:
-        lines = [f"this world waits until Ray has reserved {self._wanted()}"]
+        lines = [f"this world waits until Ray has reserved {self._request()}"]
         if table.get("stats", {}).get("scheduling_state") == "INFEASIBLE":
             lines.append(
                 "no node that is there has as much in all, only an autoscaler can bring one"
@@ -188,14 +188,14 @@ def wait_for_processors(check: Check, gone: Collection[str] = ()) -> None:
     """
     if any(map(processors, alive(gone).values())) or _started_here():
         return
-    asked = Reservation.create(Request({"num_cpus": 1}), [1], check)
+    probe = Reservation.create(Request({"num_cpus": 1}), [1], check)
     try:
-        asked.nodes()
+        probe.nodes()
     except LaunchError:
         text = f"no Ray node has processors, and none came: cores are simulated on {title(here())}"
         warnings.warn(ClusterWarning(text, code="cluster-waits"), stacklevel=2)
     finally:
-        asked.remove()
+        probe.remove()
 
 
 def _started_here() -> bool:

@@ -1,4 +1,4 @@
-"""Several launches with one order: what processes of this machine carry out without asking again.
+"""Sends several launches with one order, so that processes needn't ask between two of them.
 
 Between two launches all processes meet, by messages through their rings: a launch begins when the
 one before has ended everywhere. Nobody judges here what goes wrong, or says how far it is. A row
@@ -25,7 +25,7 @@ from nki_dist.core_actor.orders import Answer, Order
 from nki_dist.core_actor.world_host import WorldHost
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
-KNOWN: Final = 1024  # launches that are remembered; others are made alone again
+MOST_BRIEF: Final = 1024  # launches that are remembered; others are made alone again
 MOST_PROCESSES: Final = 4  # that meet: each sends a message to each
 BRIEF: Final = 0.1  # seconds that a launch in a row takes; of longer ones little would be saved
 PATIENCE: Final = 3.0  # seconds for a row: longer, and somebody is frozen, waits or says nothing
@@ -75,15 +75,15 @@ class RowHost(WorldHost):
         regions = {number for _, (number, _) in job.launch.places}
         mapped = arena is not None and self._mapped[n] == arena.generation
         fits = arena is not None and job.layout.stack_bytes <= arena.stride
-        known = job.key in self._known[n] and job.key in self._brief
-        return mapped and fits and known and regions <= self._has[n]
+        loaded = job.key in self._loaded[n] and job.key in self._brief
+        return mapped and fits and loaded and regions <= self._has[n]
 
     def _took(self, key: Hashable, seconds: float) -> None:
         """A launch that was carried out alone has taken so long."""
         if seconds > BRIEF:
             self._brief.discard(key)
             return
-        if len(self._brief) >= KNOWN:  # most are of kernels long gone
+        if len(self._brief) >= MOST_BRIEF:  # most are of kernels long gone
             self._brief.clear()
         self._brief.add(key)
 

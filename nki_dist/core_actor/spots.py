@@ -1,4 +1,4 @@
-"""Where the instances of a world can be: on nodes that it chooses, or in bundles of a group.
+"""Chooses where on a Ray cluster the instances of a world run: on nodes, or in reserved bundles.
 
 See `placement` for when which is used. A spot goes by a key, a node's id or a bundle's number.
 """
@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
-
-from ray.util.placement_group import PlacementGroup
 
 from nki_dist.core_actor.nodes import (
     alive,
@@ -94,7 +92,7 @@ def spots_of(request: Request, check: Check) -> Spots:
     """Those of a world that asks for something, in the task or actor that this is."""
     group = request.group or captured()
     if group is not None:
-        return Bundles(group, request, check)
+        return Bundles(request, check, Reservation(group, check))
     if request.reserves:
         return Reserved(request, check)
     return ByLoad(request, check)
@@ -138,9 +136,9 @@ class ByLoad(Spots):
 class Bundles(Spots):
     """Bundles of a placement group that is there."""
 
-    def __init__(self, group: PlacementGroup, request: Request, check: Check) -> None:
+    def __init__(self, request: Request, check: Check, group: Reservation | None = None) -> None:
         super().__init__(request, check)
-        self._group: Reservation | None = Reservation(group, check)
+        self._group = group
         self._capacities: dict[int, Capacity] = {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
@@ -171,11 +169,11 @@ class Bundles(Spots):
     def placed(
         self, keys: list[Key], sizes: Sequence[int], gone: Collection[str]
     ) -> tuple[list[Key], list[str]]:
-        asked: Counter[int] = Counter()
+        demand: Counter[int] = Counter()
         for key, size in zip(keys, sizes):
-            asked[key] += size
+            demand[key] += size
         most_of = {key: spot.most for key, spot in self._capacities.items()}
-        if any(count > most for k, count in asked.items() if (most := most_of.get(k)) is not None):
+        if any(count > most for k, count in demand.items() if (most := most_of.get(k)) is not None):
             raise self._lacking()
         nodes = self._there.nodes(gone)
         return keys, [nodes[key] for key in keys]
@@ -211,10 +209,6 @@ class Bundles(Spots):
 
 class Reserved(Bundles):
     """Bundles of a group that Ray is asked for, one for each unit."""
-
-    def __init__(self, request: Request, check: Check) -> None:
-        Spots.__init__(self, request, check)
-        self._group, self._capacities = None, {}
 
     def assigned(self, sizes: Sequence[int]) -> list[Key]:
         return list(range(len(sizes)))

@@ -19,7 +19,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.looking import refusal
 from nki_dist.core_actor.nodes import constructing, socket_folders
-from nki_dist.core_actor.slow_start import slow_starts
+from nki_dist.core_actor.ray_start import slow_starts
 from nki_dist.core_actor.watchdog import STOPPED
 from nki_dist.errors import LaunchError
 from nki_dist.hbm.nodes import here
@@ -57,7 +57,6 @@ def await_start(
     limit = start_timeout()
     cores = {future: len(pack) for future, pack in zip(first_calls, packs)}
     progress = Progress(sum(cores.values()), quiet=START_QUIET)
-    local_ray().prepare()
     slow_starts().starting()
     waiting, last, begun = list(first_calls), time.monotonic(), 0
     of = dict(zip(first_calls, nodes))

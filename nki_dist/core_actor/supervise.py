@@ -15,19 +15,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import ray
 
 from nki_dist.core_actor.lost import LOST, cause
-from nki_dist.core_actor.orders import Answer
-from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY, RollCall
-from nki_dist.core_actor.verdict import Watch
+from nki_dist.core_actor.orders import Answer, Status
 from nki_dist.core_actor.watchdog import Patience
-from nki_dist.core_actor.world_actors import WorldActors
+from nki_dist.core_actor.world_actors import GRACE, LOOK_EVERY, WorldActors
 from nki_dist.errors import CoreLostError, NkiError, UnresponsiveWarning
+from nki_dist.runtime.deadlock import SETTLES, deadlock
 from nki_dist.runtime.messages import Wait
-from nki_dist.runtime.overdue import Position, standing
+from nki_dist.runtime.overdue import Position, overdue, standing
 from nki_dist.runtime.progress import Progress
 
 LOOK_AT_LEAST_EVERY: Final = 0.4  # and later: looking takes processor time away from cores
@@ -49,6 +49,89 @@ class LaunchHost(Protocol):
     def warn(self, warning: UnresponsiveWarning) -> None: ...
 
 
+class RollCall:
+    """Asks all processes of a launch where they stand, and knows who doesn't answer.
+
+    A round asks everybody and is over when all have answered; the next begins after that, so two
+    rounds are two looks as `Watch` needs them. A process that dies voids the round. One that is
+    frozen never answers, and so is one that computes for long without letting other threads run:
+    both are silent, and who waits decides for how long that is borne.
+
+    Args:
+        actors: of all processes, None for those given up; looked at when a round begins.
+    """
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors = actors
+        self._pending: dict[int, Any] = {}
+        self._answers: dict[int, Status] = {}
+        self._since = 0.0
+        self.last: dict[int, Status] = {}
+
+    def look(self, patience: float) -> list[Status] | None:
+        """Everybody's status, if the round is over within so many seconds."""
+        if not self._pending:
+            self._since = time.monotonic()
+            self._answers = {}
+            self._pending = {
+                n: a.status.remote() for n, a in enumerate(self._actors) if a is not None
+            }
+        open_ = list(self._pending.values())
+        ready, _ = ray.wait(open_, num_returns=len(open_), timeout=patience)
+        for n, future in list(self._pending.items()):
+            if future in ready:
+                try:
+                    self._answers[n] = self.last[n] = ray.get(future)
+                except LOST:
+                    self._pending = {}  # its own answer tells of the death
+                    return None
+                del self._pending[n]
+        return None if self._pending else list(self._answers.values())
+
+    def silent(self) -> dict[int, float]:
+        """Who hasn't answered for how many seconds."""
+        passed = time.monotonic() - self._since
+        return dict.fromkeys(self._pending, passed)
+
+    def forget(self, n: int) -> None:
+        """A process was given up."""
+        self._pending.pop(n, None)
+
+
+class Watch:
+    """Decides from successive looks whether a launch can still go on.
+
+    A deadlock is certain when two looks in a row see all actors parked or done, with the same
+    counts, every message that was sent also arrived, and no parked actor with a message it hasn't
+    looked at: then nothing is on its way and nothing can change any more. Once two cores disagree
+    the others have SETTLES seconds to come to such a rest.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._before: list[Status] | None = None
+        self._settled = math.inf
+
+    def verdict(self, number: int, statuses: list[Status]) -> NkiError | None:
+        parked = [s for s in statuses if s.state == "parked"]
+        quiet = all(s.launch == number and s.state in ("parked", "done") for s in statuses)
+        quiet = quiet and bool(parked)
+        quiet = quiet and all(s.taken == s.arrived for s in parked)
+        quiet = quiet and sum(s.sent for s in statuses) == sum(s.arrived for s in statuses)
+        same = quiet and statuses == self._before
+        self._before = statuses
+        waits = [w for s in statuses for w in s.waits]
+        disagree = any(w.met is not None for w in waits)
+        if math.isinf(self._settled) and disagree:
+            self._settled = time.monotonic() + SETTLES
+        if same or (disagree and time.monotonic() > self._settled):
+            return deadlock(waits, [c for s in statuses for c in s.finished if s.launch == number])
+        if self._patience.left() < 0:
+            running = [p for s in statuses for p in s.running]
+            return overdue(self._patience.seconds, running, waits)
+        return None
+
+
 class Supervisor:
     """One launch.
 
@@ -68,11 +151,11 @@ class Supervisor:
         cores: int,
         patience: Patience,
     ) -> None:
-        self._host, self._crew = host, processes
+        self._host, self._world = host, processes
         self._number, self._patience = number, patience
         self._actors = processes.actors
         self._roll = RollCall(self._actors)
-        self._watch = Watch(None if math.isinf(patience.seconds) else patience.seconds)
+        self._watch = Watch(patience)
         self._progress = Progress(cores)
         self._stops = math.inf  # when nobody waits any more for those who were told to stop
         self._warned: set[int] = set()
@@ -101,7 +184,7 @@ class Supervisor:
         while None in self.answers:
             self._host.check()
             open_ = [n for n, a in enumerate(self.answers) if a is None]
-            for n, answer in self._crew.calls.answers(open_, self._number, pause):
+            for n, answer in self._world.calls.answers(open_, self._number, pause):
                 self._take(n, answer)
             pause = min(1.5 * pause, LOOK_AT_LEAST_EVERY)
             self._lose_with_nodes()
@@ -123,7 +206,7 @@ class Supervisor:
     def _take(self, n: int, answer: Answer | Exception) -> None:
         if isinstance(answer, LOST):
             text = (
-                f"the {self._crew.title(n)} died during the launch; the other cores were stopped "
+                f"the {self._world.title(n)} died during the launch; the other cores were stopped "
                 f"and the next launch starts a new process ({cause(answer)})"
             )
             self._lose(n, text)
@@ -145,7 +228,7 @@ class Supervisor:
         for n, answer in enumerate(self.answers):
             if answer is None and (node := self._host.gone(n)):
                 text = (
-                    f"the Ray node {node} of the {self._crew.title(n)} has ended; the other cores "
+                    f"the Ray node {node} of the {self._world.title(n)} has ended; the other cores "
                     "were stopped and the next launch uses the nodes that are left"
                 )
                 self._lose(n, text)
@@ -153,7 +236,7 @@ class Supervisor:
     def _lose(self, n: int, text: str) -> None:
         """Give a process up, with where it was when it last said so."""
         last = self._roll.last.get(n)
-        error = CoreLostError(text, core=self._crew.core(n))
+        error = CoreLostError(text, core=self._world.core(n))
         if last is not None and last.launch == self._number:
             seen: list[Position | Wait] = [*last.running, *last.waits]
             lines = standing(last.running, last.waits)
@@ -185,11 +268,11 @@ class Supervisor:
         """See whether anything can still finish."""
         statuses = self._roll.look(ROUND)
         if statuses is None:
-            self._bear_silence()
+            self._judge_silent()
             return
         done = [s.progress for s in statuses if s.launch == self._number]
         if all(s.launch == self._number and s.state == "done" for s in statuses):
-            self._crew.calls.dismiss()  # an answer that was missed comes again as a call's result
+            self._world.calls.dismiss()  # an answer that was missed comes again as a call's result
         self._progress.ran(sum(n for n, _ in done), sum(n for _, n in done))
         error = self._watch.verdict(self._number, statuses)
         if error is not None:
@@ -205,17 +288,17 @@ class Supervisor:
         given = {
             n: Answer(self._number, error=error) for n, a in enumerate(self.answers) if a is None
         }
-        for n, answer in self._crew.calls.answers(given, self._number, PRINTS):
+        for n, answer in self._world.calls.answers(given, self._number, PRINTS):
             if not isinstance(answer, Exception):
                 given[n].printed = answer.printed
-        for n, made in given.items():
-            self.answers[n] = made
+        for n, answer in given.items():
+            self.answers[n] = answer
 
-    def _bear_silence(self) -> None:
+    def _judge_silent(self) -> None:
         silent = self._roll.silent()
         if self._patience.left() < 0:
             for n, seconds in silent.items():
-                stopped = self._crew.stopped(n)
+                stopped = self._world.stopped(n)
                 if not stopped and seconds <= FROZEN:
                     continue
                 if self.answers[n] is None:
@@ -226,7 +309,7 @@ class Supervisor:
         for n, seconds in silent.items():
             if seconds > NOTE_AFTER:
                 self._progress.waits(
-                    f"the {self._crew.title(n)} hasn't answered for {seconds:.0f} s"
+                    f"the {self._world.title(n)} hasn't answered for {seconds:.0f} s"
                 )
             if seconds > WARN_AFTER and n not in self._warned:
                 self._warned.add(n)
@@ -235,22 +318,22 @@ class Supervisor:
     def _frozen(self, n: int, seconds: float, stopped: bool) -> str:
         how = "it is stopped, as SIGSTOP does" if stopped else "it is frozen, or computes for long"
         return (
-            f"the {self._crew.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
+            f"the {self._world.title(n)} hasn't answered for {seconds:.1f} s and the launch has "
             f"taken longer than the world's timeout of {self._patience.seconds:g} s: {how}. It was "
             "killed, the other cores were stopped and the next launch starts a new process"
         )
 
     def _unresponsive(self, n: int, seconds: float) -> UnresponsiveWarning:
-        stopped = self._crew.stopped(n)
+        stopped = self._world.stopped(n)
         how = (
             "it is stopped, as SIGSTOP does: SIGCONT lets it go on, SIGKILL ends the launch"
             if stopped
             else "it is frozen, or computes something long"
         )
         return UnresponsiveWarning(
-            f"the {self._crew.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
+            f"the {self._world.title(n)} hasn't answered for {seconds:.0f} s: {how}. The launch "
             "waits for it, for ever if need be; World(timeout=SECONDS) gives such a process up",
-            core=self._crew.core(n),
+            core=self._world.core(n),
         )
 
 

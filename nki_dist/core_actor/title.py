@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import ray
+import ray._raylet
 
 from nki_dist.core_actor.nodes import private
 from nki_dist.isa.core import CoreSlot
@@ -45,9 +46,10 @@ class Title:
     def __init__(self, cores: Sequence[CoreSlot], world: str) -> None:
         self.who = who(cores, world) if cores else "of no world yet"
         self._kernel = ""
-        self._ours = bool(cores) and hasattr(_raylet(), "setproctitle") and _write(FIRST, self.who)
+        raylet: Any = ray._raylet
+        self._ours = bool(cores) and hasattr(raylet, "setproctitle") and _write(FIRST, self.who)
         if self._ours:
-            _raylet().setproctitle = _set_nothing
+            raylet.setproctitle = _set_nothing
         self._about = {"world": world}
         self._text = b""  # of events
         self._nothing = nullcontext()
@@ -88,10 +90,6 @@ def _write(*arguments: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _raylet() -> Any:
-    return getattr(ray, "_raylet", None)
 
 
 def _worker() -> Any:

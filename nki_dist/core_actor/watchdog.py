@@ -71,7 +71,7 @@ class _Server:
 
     def look(self, now: float, speaks: bool) -> str | None:
         """What has happened to it, if it is gone."""
-        answer = _asked(self.address, speaks)
+        answer = _probe(self.address, speaks)
         if answer == "speaks":
             self.failing.clear()
         elif answer in _FAILINGS:
@@ -88,7 +88,7 @@ class _Server:
         return None
 
 
-def _asked(address: tuple[str, int], speaks: bool) -> str:
+def _probe(address: tuple[str, int], speaks: bool) -> str:
     """ "speaks", a way to fail, or "unknown" if the reason may be on this side."""
     try:
         connection = socket.create_connection(address, PATIENCE)
@@ -107,9 +107,7 @@ def _asked(address: tuple[str, int], speaks: bool) -> str:
 
 
 def _connected(path: str) -> socket.socket | None:
-    """A connection to the raylet; None where there are no such sockets."""
-    if not hasattr(socket, "AF_UNIX"):
-        return None
+    """A connection to the raylet; None if it has ended."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)
@@ -177,11 +175,11 @@ class Watchdog:
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
         servers, session = {HEAD: (host.strip("[]"), int(port))}, local_ray()
-        known = {"stopped": session.stopped, "ended": session.ended}
-        cls("", servers, **known).settle()  # before the head is asked for the nodes
+        judges = {"stopped": session.stopped, "ended": session.ended}
+        cls("", servers, **judges).settle()  # before the head is asked for the nodes
         node = next(n for n in ray.nodes() if n["NodeID"] == context.get_node_id())
         servers[RAYLET] = (node["NodeManagerAddress"], node["NodeManagerPort"])
-        found = cls(node["RayletSocketName"], servers, **known)
+        found = cls(node["RayletSocketName"], servers, **judges)
         try:
             found.settle()
         except SessionLost:

@@ -20,7 +20,6 @@ import ray.exceptions
 
 from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.calls import Calls
-from nki_dist.core_actor.joined import Joined
 from nki_dist.core_actor.links import Handles, Net
 from nki_dist.core_actor.looking import reached
 from nki_dist.core_actor.lost import LOST
@@ -29,11 +28,13 @@ from nki_dist.core_actor.nodes import socket_folders, usable_nodes
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.pool.borrowed import Loan
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.roll_call import GRACE, LOOK_EVERY
+from nki_dist.core_actor.ray_use import Joined
 from nki_dist.core_actor.starting import await_start
 from nki_dist.hbm.nodes import here, title
 from nki_dist.linking.passes import left_out
 
+GRACE: Final = 3.0  # seconds to stop in, once a launch has failed
+LOOK_EVERY: Final = 0.1  # seconds between looks at actors that don't finish, at first
 WAVE: Final = 32  # actors that start at once; more keep raylets from answering for many seconds
 
 
@@ -104,7 +105,7 @@ class WorldActors:
     def _make(self, new: Sequence[int], joined: Joined) -> dict[int, Member]:
         """Start those that are missing, as many as a machine bears; who all of these are."""
         for n in [n for n in new if self.actors[n] is None]:
-            self.actors[n] = self._made(n)
+            self.actors[n] = self._new_actor(n)
         launcher = place()
         answers = await_start(
             [self.actors[n].who.remote(launcher) for n in new],
@@ -115,7 +116,7 @@ class WorldActors:
         )
         return dict(zip(new, map(Member.of, answers)))
 
-    def _made(self, n: int) -> Any:
+    def _new_actor(self, n: int) -> Any:
         """An actor that simulates the cores of a pack; it needn't be up yet."""
         cores = self.packs[n]
         lent = self._loan.take() if self._loan is not None and self.nodes[n] == here() else None
@@ -150,9 +151,9 @@ class WorldActors:
 
     def discard_dead(self) -> None:
         """Find out, when one couldn't be reached, which are dead or stopped, and give them up."""
-        asked = {n: a.status.remote() for n, a in enumerate(self.actors) if a is not None}
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=GRACE)
-        for n, future in asked.items():
+        pending = {n: a.status.remote() for n, a in enumerate(self.actors) if a is not None}
+        ray.wait(list(pending.values()), num_returns=len(pending), timeout=GRACE)
+        for n, future in pending.items():
             try:
                 if self.stopped(n):
                     self.discard(n)

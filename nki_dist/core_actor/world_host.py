@@ -16,19 +16,17 @@ import numpy as np
 import ray
 import ray.exceptions
 
-from nki_dist.core_actor.encoded import Encoded
-from nki_dist.core_actor.job import Job, MessageMemory
-from nki_dist.core_actor.joined import Joined
+from nki_dist.core_actor.job import Encoded, Job, MessageMemory
 from nki_dist.core_actor.lost import LOST, cause
 from nki_dist.core_actor.metrics import LaunchMetrics
 from nki_dist.core_actor.orders import Answer, Unmap
 from nki_dist.core_actor.placement import Placement
 from nki_dist.core_actor.ray_session import ensure_ray, refuse_fork
+from nki_dist.core_actor.ray_use import Joined
 from nki_dist.core_actor.request import NOTHING, Request
-from nki_dist.core_actor.roll_call import GRACE
 from nki_dist.core_actor.starting import refused
 from nki_dist.core_actor.watchdog import Patience, SessionLost
-from nki_dist.core_actor.world_actors import WorldActors
+from nki_dist.core_actor.world_actors import GRACE, WorldActors
 from nki_dist.core_actor.world_regions import WorldRegions
 from nki_dist.core_actor.world_stacks import WorldStacks
 from nki_dist.errors import CoreLostError, LaunchError
@@ -51,9 +49,9 @@ class WorldHost:
         lnc: int,
         cores_per_actor: str | int = "auto",
         address: str | None = None,
+        transport: str = "auto",
         ranks_per_instance: int | None = None,
         ranks_per_node: int = 0,
-        transport: str = "auto",
         home: int | None = None,
         request: Request = NOTHING,
         threads: int | None = None,
@@ -92,7 +90,7 @@ class WorldHost:
             raise
         self._metrics = LaunchMetrics(self._actors.world, ranks)
         # What each process knows and has mapped:
-        self._known: list[set[Any]] = [set() for _ in self._packs]
+        self._loaded: list[set[Any]] = [set() for _ in self._packs]
         self._mapped: list[Hashable] = [None] * len(self._packs)
         self._has: list[set[int]] = [set() for _ in self._packs]  # regions
         self._arenas: Mapping[int, ArenaHandle] = {}  # of the last launch
@@ -152,7 +150,7 @@ class WorldHost:
         self._joined.watchdog.watch(self._placement.nodes)
         self._metrics.begin()
         for n in self._actors.start(self._joined, self._messages.renamed()):
-            self._known[n], self._has[n] = set(), set()
+            self._loaded[n], self._has[n] = set(), set()
             self._mapped[n] = None
         if self._stacks is None:  # not before: a node that differs is told of sooner
             self._stacks = WorldStacks(
@@ -265,14 +263,20 @@ class WorldHost:
 
     def era(self) -> int:
         """See Host."""
+        with self._renewed():
+            return self._era
+
+    @contextmanager
+    def _renewed(self) -> Iterator[None]:
+        """With what was lost since the last launch replaced; an interrupt leaves it unsound."""
         sound, self._sound = self._sound, False
         try:
             self._renew(sound)
+            yield
         except Exception:
-            self._sound = True
+            self._sound = True  # errors have their places, where all is put in order
             raise
         self._sound = True
-        return self._era
 
     @contextmanager
     def _held(self) -> Iterator[WorldRegions]:

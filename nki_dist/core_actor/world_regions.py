@@ -40,11 +40,11 @@ class WorldRegions(WorldMemory[NodeRegions]):
             CoreLostError: a node is gone, or doesn't answer in time.
         """
         try:
-            made = self._everywhere("hold", number, nbytes, patience=patience)
+            results = self._everywhere("hold", number, nbytes, patience=patience)
         except BaseException:
             self.drop([number])
             raise
-        handles = [handle for of in made.values() for handle in of]
+        handles = [handle for of in results.values() for handle in of]
         self.handles[number] = {rank: handle for handle in handles for rank in handle.ranks}
 
     def drop(self, numbers: Sequence[int]) -> None:

@@ -1,7 +1,6 @@
-"""NKI data types and the conversions between them.
+"""Data types of NKI: their names, storage, ranges and rounding, and conversions between them.
 
-Purpose: one place that knows names, storage, ranges and rounding; see `dtype` (the types) and
-`casts` (the conversions).
+See `dtype` (the types) and `casts` (the conversions).
 """
 
 # ruff: noqa: F401 -- what is imported here is exported

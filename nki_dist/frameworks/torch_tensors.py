@@ -87,8 +87,8 @@ def without_derivative(name: str, inputs: Sequence[Any], results: Sequence[Any])
                 code="no-derivative",
             )
 
-    made = dict(zip(places, Launch.apply(*sources), strict=True))
-    return [made.get(n, result) for n, result in enumerate(results)]
+    results_by_place = dict(zip(places, Launch.apply(*sources), strict=True))
+    return [results_by_place.get(n, result) for n, result in enumerate(results)]
 
 
 def owns(value: Any) -> bool:

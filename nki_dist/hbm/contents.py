@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nki_dist.hbm.layout import Given
+from nki_dist.hbm.layout import Given, as_array
 
 Place: TypeAlias = "tuple[int, int]"
 """The number of a region, and bytes from its beginning."""
@@ -16,11 +16,6 @@ Places: TypeAlias = "tuple[tuple[tuple[str, int], Place], ...]"
 """Of a launch: (role, index) of each tensor that stays in HBM, and its place."""
 Fill: TypeAlias = "tuple[Place, int, int, np.dtype[Any]]"
 """A tensor's place and bytes, and what bits all elements of which unsigned type get."""
-
-
-def as_array(value: Given) -> np.ndarray:
-    """An array that may have to be made."""
-    return value() if callable(value) else value
 
 
 def bits(value: Given) -> np.ndarray:

@@ -23,11 +23,16 @@ from nki_dist.ops.alignment import padded
 from nki_dist.program import TensorSignature
 
 Array: TypeAlias = np.ndarray[Any, Any]
-KEPT_LAYOUTS: Final = 64
+CACHED_LAYOUTS: Final = 64
 
 # An array, or what makes it when it is called: by the process that fills the stack.
 Given: TypeAlias = "Array | Callable[[], Array]"
 Inputs: TypeAlias = "Sequence[Given | None]"  # by index; None where the other role has it
+
+
+def as_array(value: Given) -> Array:
+    """An array that may have to be made."""
+    return value() if callable(value) else value
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Layouts:
     """Layouts of the kernels that a host launched last; they hold no programs."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, Layout] = OrderedDict()
+        self._cache: OrderedDict[Hashable, Layout] = OrderedDict()
 
     def of(
         self,
@@ -84,12 +89,12 @@ class Layouts:
             resident: ("input" | "shared", index) of tensors that stay in HBM.
         """
         common = common_inputs(inputs)
-        layout = self._kept.get((key, common, resident))
+        layout = self._cache.get((key, common, resident))
         if layout is None:
             layout = lay_out(compiled, common, compiled.replaced, resident)
-            self._kept[key, common, resident] = layout
-            if len(self._kept) > KEPT_LAYOUTS:
-                self._kept.popitem(last=False)
+            self._cache[key, common, resident] = layout
+            if len(self._cache) > CACHED_LAYOUTS:
+                self._cache.popitem(last=False)
         return layout
 
 
@@ -182,8 +187,7 @@ def _copy(layout: Layout, role: str, memory: Array, arrays: Inputs) -> None:
         if at is not None and signature.index not in layout.replaced:
             assert array is not None
             raw = signature.dtype.raw
-            made = array() if callable(array) else array
-            source = np.asarray(made).reshape(signature.shape)
+            source = np.asarray(as_array(array)).reshape(signature.shape)
             place = np.ndarray(signature.shape, raw, memory, at)
             np.copyto(place, source.view(raw))
 

@@ -40,11 +40,11 @@ class NodeRegions(Memories):
         Raises:
             OutOfMemoryError: the node's object store can't hold it.
         """
-        made = [Arena(ranks) for ranks in self._groups]
-        for arena in made:
+        arenas = [Arena(ranks) for ranks in self._groups]
+        for arena in arenas:
             arena.ensure(nbytes)
-        self._arenas[number] = made
-        return [arena.handle(None) for arena in made]
+        self._arenas[number] = arenas
+        return [arena.handle(None) for arena in arenas]
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Let go of regions."""

@@ -21,8 +21,8 @@ def node_of(node: str) -> dict[str, Any]:
 def titled(listed: Mapping[str, Any]) -> str:
     """A node as messages call it: by its id, address, and the name of its machine or pod."""
     where = listed.get("NodeManagerAddress", ""), listed.get("NodeManagerHostname", "")
-    known = ", ".join(dict.fromkeys(filter(None, where)))
-    return f"Ray node {listed['NodeID']}" + (f" ({known})" if known else "")
+    names = ", ".join(dict.fromkeys(filter(None, where)))
+    return f"Ray node {listed['NodeID']}" + (f" ({names})" if names else "")
 
 
 def title(node: str) -> str:

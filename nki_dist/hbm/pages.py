@@ -7,7 +7,7 @@ what could need new pages is compared with what is free before it is written. So
 take the pages in between.
 
 The store's file is found through the raylet of this node, which holds it open; where that can't be
-seen (another user's, or not Linux), nothing is known and nothing refused.
+seen, as another user's, nothing is known and nothing refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def pages_of(socket: str, processes: str = "/proc") -> Pages | None:
         socket: path, as `ray.nodes()` has it.
         processes: where the system shows its processes.
     """
-    for process in _numbered(Path(processes)) if uses("store-pages") else ():
+    for process in Path(processes).glob("[0-9]*") if uses("store-pages") else ():
         try:
             arguments = (process / "cmdline").read_bytes().split(b"\0")
             if f"--store_socket_name={socket}".encode() not in arguments:
@@ -64,13 +64,6 @@ def pages_of(socket: str, processes: str = "/proc") -> Pages | None:
         except (OSError, ValueError):
             continue  # ended meanwhile, isn't ours, or has other arguments in this version of Ray
     return None
-
-
-def _numbered(folder: Path) -> list[Path]:
-    try:
-        return [entry for entry in folder.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return []
 
 
 def _untouched(files: Path, directory: str) -> int | None:

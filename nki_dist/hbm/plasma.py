@@ -16,7 +16,7 @@ Invariants:
 Not modelled here: what lies where in the stack, the order of stores (no locks: messages between
 cores give the order), initial poison. Needs an open `ray.init`; not thread-safe.
 
-`docs/shared_hbm.md` argues why this is safe and lists what would break it.
+`docs/tricks.md` argues why this is safe and lists what would break it.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _put_zeros(capacity: int) -> tuple[Ref, Bytes]:
     ref = _put(np.zeros(capacity + ALIGNMENT, np.uint8), capacity)
     array = ray.get(ref)
     mapping = _require_shared(array)
-    if mapping is not None and _session_name() in mapping.path:
+    if _session_name() in mapping.path:
         # When everything in the store is in use, Ray puts the object in a file of its session
         # directory instead: correct, but at the speed and at the expense of the disk.
         del ref, array
@@ -254,8 +254,8 @@ def _require_capacity(need: int) -> None:
         )
 
 
-def _require_shared(array: Any) -> _Mapping | None:
-    """Prove that stores to `array`'s bytes reach other processes; None where it can't be told.
+def _require_shared(array: Any) -> _Mapping:
+    """Prove that stores to `array`'s bytes reach other processes.
 
     Heap memory (a small value sent inline, Ray's local mode) would lose them, a read-only mapping
     would end the process with a segmentation fault.
@@ -265,10 +265,7 @@ def _require_shared(array: Any) -> _Mapping | None:
             f"not the object of a shared_hbm stack: got {type(array).__name__}",
             code="stack-mapping",
         )
-    maps = Path("/proc/self/maps")
-    if not maps.exists():  # not Linux
-        return None
-    mapping = _mapping_at(array.ctypes.data, maps.read_text())
+    mapping = _mapping_at(array.ctypes.data, Path("/proc/self/maps").read_text())
     if not (mapping.permissions.startswith("rw") and mapping.permissions.endswith("s")):
         raise LaunchError(
             "shared_hbm must lie in writable memory shared between processes (rw-s), but Ray "

@@ -4,23 +4,22 @@ A region is memory of every rank, made and dropped by the host. Blocks are taken
 region that has room, from its beginning on, so a program that goes on in rounds finds the same
 places in every round, and what was bound to them is used again.
 
-Blocks may be collected in any thread, so one only notes its place in a queue then, and the next
-`take` or `empty` puts it back. Else not thread-safe: whoever launches calls it.
+Blocks may be collected in any thread (see `FreeList`). Else not thread-safe: whoever launches calls
+it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from nki_dist.hbm.free_list import FreeList
 from nki_dist.ops.alignment import padded
 
 LEAST: Final = 64 << 10  # bytes of a region
 LARGEST: Final = 16 << 20  # bytes of all ranks up to which a region gets more than was asked for
-KEPT: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
+RESERVE: Final = 64 << 20  # bytes of all ranks that stay for later tensors when nobody has them
 
 
 class Block:
@@ -31,12 +30,12 @@ class Block:
         nbytes: of the tensor.
     """
 
-    def __init__(self, place: tuple[int, int], nbytes: int, back: deque[Any]) -> None:
+    def __init__(self, place: tuple[int, int], nbytes: int, free: FreeList) -> None:
         self.place, self.nbytes = place, nbytes
-        self._back = back
+        self._free = free
 
     def __del__(self) -> None:
-        self._back.append((self.place, padded(self.nbytes)))
+        self._free.back.append((self.place[1], padded(self.nbytes)))
 
 
 class Regions:
@@ -47,53 +46,47 @@ class Regions:
 
     Attributes:
         sizes: bytes, of each rank, of the regions there are, by number.
-        taken: bytes of each rank that somebody has.
     """
 
     def __init__(self, ranks: int = 1) -> None:
         self._generous = max(LARGEST // ranks, LEAST)
-        self._taken = 0
         self.sizes: dict[int, int] = {}
         self._free: dict[int, FreeList] = {}
         self._numbers = itertools.count()
-        self._back: deque[tuple[tuple[int, int], int]] = deque()
 
     @property
     def taken(self) -> int:
-        self._collect()
-        return self._taken
+        """Bytes of each rank that somebody has."""
+        return sum([free.taken for free in self._free.values()])
 
     def take(self, nbytes: int) -> Block:
         """A block, in a region that may be new."""
-        self._collect()
         need = padded(nbytes)
-        self._taken += need
         for number in self._by_size():
-            start = self._free[number].take(need)
-            if start is not None:
-                return Block((number, start), nbytes, self._back)
+            free = self._free[number]
+            if (start := free.take(need)) is not None:
+                return Block((number, start), nbytes, free)
         number, have = next(self._numbers), sum(self.sizes.values())
         size = self.sizes[number] = max(need, min(max(have, LEAST), self._generous))
         free = self._free[number] = FreeList(0, size)
         free.take(need)
-        return Block((number, 0), nbytes, self._back)
+        return Block((number, 0), nbytes, free)
 
     def _by_size(self) -> list[int]:
         return sorted(self.sizes, key=lambda number: self.sizes[number])
 
-    def empty(self, kept: int) -> Iterator[int]:
+    def empty(self, reserve: int) -> Iterator[int]:
         """Numbers of regions that nobody has anything in, but for some that stay for later.
 
         They are forgotten; whoever asks drops them.
 
         Args:
-            kept: bytes, of each rank, of those that stay.
+            reserve: bytes, of each rank, of those that stay.
         """
-        self._collect()
         for number in self._by_size():
-            if self._free[number].is_whole:
-                kept -= self.sizes[number]
-                if kept < 0:
+            if not self._free[number].taken:
+                reserve -= self.sizes[number]
+                if reserve < 0:
                     self.forget(number)
                     yield number
 
@@ -101,10 +94,3 @@ class Regions:
         """A region couldn't be made, or all are lost; blocks in them come back to nothing."""
         for each in list(self.sizes) if number is None else [number]:
             del self.sizes[each], self._free[each]
-
-    def _collect(self) -> None:
-        while self._back:
-            (number, start), nbytes = self._back.popleft()
-            self._taken -= nbytes
-            if number in self._free:
-                self._free[number].give_back(start, nbytes)

@@ -69,7 +69,7 @@ class NodeStacks:
         """
         layout = fill.layout
         try:
-            common = self._make_room(layout)
+            common = self._ensure(layout)
         except OutOfMemoryError as error:
             self.close()  # what was made so far is of no use, and others may need the place
             error.message = f"{error.message}. {self._needs(layout)}"
@@ -80,7 +80,7 @@ class NodeStacks:
             fill_stack(layout, self.memory(rank), arrays)
         return [arena.handle(common) for arena in self._arenas]
 
-    def _make_room(self, layout: Layout) -> StackHandle | None:
+    def _ensure(self, layout: Layout) -> StackHandle | None:
         """Objects large enough, the old ones released first; returns that of common inputs."""
         for arena in self._arenas:
             arena.vacate(layout.stack_bytes)
@@ -138,10 +138,10 @@ def make_fill(
         found: list[Given | None] = []
         for signature, array in zip(layout.inputs, arrays):
             replaced = signature.index in layout.replaced
-            wanted = (signature.index in once) == common and not replaced
+            goes = (signature.index in once) == common and not replaced
             raw = signature.dtype.raw
-            if not wanted or array is None or callable(array):
-                found.append(array if wanted else None)
+            if not goes or array is None or callable(array):
+                found.append(array if goes else None)
                 continue
             bits = np.ascontiguousarray(array)
             found.append(bits.reshape(signature.shape).view(raw))
@@ -166,8 +166,8 @@ def unknown_there(error: Exception) -> bool:
     taken in may import or open what only the launcher's node has.
     """
     missing = r"per_rank raised (ModuleNotFound|Import|FileNotFound)Error"
-    made = isinstance(error, LaunchError) and re.search(missing, error.message)
-    return bool(made) or isinstance(error, ray.exceptions.RaySystemError)
+    raised = isinstance(error, LaunchError) and re.search(missing, error.message)
+    return bool(raised) or isinstance(error, ray.exceptions.RaySystemError)
 
 
 def sparse(layout: Layout, parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What instructions found when they ran: the bits of their operands, and their core's state.
+"""Takes down what instructions found when they ran: bits of their operands, state of their core.
 
 With it an instruction can be carried out again, alone and on other values. And what there was when
 they had run.
@@ -68,7 +68,7 @@ class Capture(Watch):
 
     def __init__(self, log: Log, numbers: Collection[int]) -> None:
         self._log = log
-        self._wanted = set(numbers)
+        self._numbers = set(numbers)
         self.found: dict[int, Found] = {}
         self._kits: dict[int, Kit] = {}
         replay(log.launched, self)
@@ -78,7 +78,7 @@ class Capture(Watch):
         return partial(self._look, place), self._end
 
     def _look(self, place: Place, number: int) -> None:
-        if number not in self._wanted:
+        if number not in self._numbers:
             return
         log = self._log
         what = number, log.at(number), place.slot, place.program
@@ -90,7 +90,7 @@ class Capture(Watch):
                 found.look(self._kits[other])
 
     def _end(self, number: int) -> None:
-        if len(self.found) == len(self._wanted):
+        if len(self.found) == len(self._numbers):
             raise Enough
 
 
@@ -107,8 +107,8 @@ class Then(Watch):
         replay(log.launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
-        wanted = (place.slot.core, i.ordinal) in self._names
-        return None, partial(self._ran, place) if wanted else None
+        watched = (place.slot.core, i.ordinal) in self._names
+        return None, partial(self._ran, place) if watched else None
 
     def _ran(self, place: Place, number: int) -> None:
         if number in self._left:

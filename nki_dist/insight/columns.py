@@ -36,7 +36,7 @@ class Columns:
         self._told: list[list[Any]] = []
         self._storages: list[Storage] = []
         self._accesses: dict[Any, int] = {}
-        self._known: dict[int, int] = {}  # by region, the number of its way of access
+        self._cache: dict[int, int] = {}  # by region, the number of its way of access
         self._lines: dict[str, int] = {}
         self._ops: dict[str, int] = {}
         self._params: dict[str, int] = {}
@@ -113,12 +113,12 @@ class Columns:
         return (keys[number], self._storages[number]) if 0 <= number < len(keys) else None
 
     def _access(self, r: Region) -> int:
-        found = self._known.get(id(r))
+        found = self._cache.get(id(r))
         if found is None:
             p = r.pattern
             first = tuple(np.asarray(p.first).tolist()) if np.ndim(p.first) else int(p.first)
             way = first, p.shape, p.strides, p.run, r.dtype.itemsize
-            found = self._known[id(r)] = _number(self._accesses, way)
+            found = self._cache[id(r)] = _number(self._accesses, way)
         return found
 
     def _given(self) -> dict[int, Picture]:
@@ -159,14 +159,14 @@ class Columns:
 
     def pictures(self) -> tuple[list[Picture], list[int]]:
         """All pictures, and of what each is: an operand, or -1 - the tensor at the beginning."""
-        made, of = [*self._initial.values()], [-1 - n for n in self._initial]
+        pictures, of = [*self._initial.values()], [-1 - n for n in self._initial]
         first, writes = self.arrays["first"], self.arrays["writes"]
         for number, found in self._film.pictures.items():
             step = self.steps[number]
             written = range(int(first[step]), int(first[step + 1]))
-            made += found
+            pictures += found
             of += [o for o in written if writes[o]]
-        return made, of
+        return pictures, of
 
     def positions(self, timeline: Timeline) -> np.ndarray:
         """By step, its place among what its core executed in a timeline; -1 if they don't fit."""

@@ -20,25 +20,25 @@ _ENDS: Final = {448.0: "float8_e4m3fn's", 240.0: "float8_e4m3's", 57344.0: "floa
 }
 
 
-def facts(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, rounding: float) -> list[str]:
+def facts(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, rounding: float) -> list[str]:
     """Sentences about where and how a result differs.
 
     Args:
-        got, wanted: float64, of one shape.
+        got, expected: float64, of one shape.
         wrong: which elements differ by more than rounding; some do.
         rounding: relative, what isn't a difference.
     """
     shape = (-1, got.shape[-1]) if got.ndim > 1 else (1, -1)
-    got, wanted, wrong = (a.reshape(shape) for a in (got, wanted, wrong))
+    got, expected, wrong = (a.reshape(shape) for a in (got, expected, wrong))
     share = wrong.sum() / wrong.size
     found = [f"{int(wrong.sum()):,} of {wrong.size:,} elements differ ({share:.1%})"]
     found.append(_where(wrong))
     with np.errstate(all="ignore"):
-        found += _odd(got, wanted, wrong)
-        sides = wrong & np.isfinite(got) & np.isfinite(wanted)
+        found += _odd(got, expected, wrong)
+        sides = wrong & np.isfinite(got) & np.isfinite(expected)
         if sides.any():
-            relation = next(_relations(got, wanted, sides, max(2 * rounding, 1e-4)), None)
-            found += [relation] if relation else [_sizes(got, wanted, sides)]
+            relation = next(_relations(got, expected, sides, max(2 * rounding, 1e-4)), None)
+            found += [relation] if relation else [_sizes(got, expected, sides)]
     return found
 
 
@@ -93,12 +93,12 @@ def in_words(numbers: np.ndarray, size: int | None, what: str) -> str:
 # ---- how ----------------------------------------------------------------------------------------
 
 
-def _odd(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> Iterator[str]:
+def _odd(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> Iterator[str]:
     for name, test in (("NaN", np.isnan), ("infinite", np.isinf)):
-        here = wrong & test(got) & ~test(wanted)
+        here = wrong & test(got) & ~test(expected)
         if here.any():
             yield f"{int(here.sum()):,} of them are {name}: {_inside(here)}"
-        here = wrong & test(wanted) & ~test(got)
+        here = wrong & test(expected) & ~test(got)
         if here.any():
             yield f"{int(here.sum()):,} of them are finite where {name} is expected"
 
@@ -109,10 +109,10 @@ def _inside(here: np.ndarray) -> str:
 
 
 def _relations(
-    got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, near: float
+    got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, near: float
 ) -> Iterator[str]:
     """What all wrong elements have in common, the simplest first."""
-    g, w = got[wrong], wanted[wrong]
+    g, w = got[wrong], expected[wrong]
     scale = float(np.sqrt((w**2).mean()))
     zero = (g == 0) != (w == 0)
     if zero.all() and (g == 0).any() and (w == 0).any():
@@ -136,10 +136,10 @@ def _relations(
     for name, rounded in (("rounded to", np.rint), ("cut off to", np.trunc)):
         if same(g, rounded(w)):
             yield f"they are what is expected, {name} whole numbers"
-    yield from _turned(got, wanted, wrong, same)
+    yield from _turned(got, expected, wrong, same)
     for look in (_moved, _by_line):
-        yield from look(got, wanted, wrong, "row", same)
-        yield from look(got.T, wanted.T, wrong.T, "column", same)
+        yield from look(got, expected, wrong, "row", same)
+        yield from look(got.T, expected.T, wrong.T, "column", same)
 
 
 def _one(values: np.ndarray) -> bool:
@@ -160,20 +160,20 @@ def _factor(ratio: float) -> str:
 _Same = Callable[[np.ndarray, np.ndarray], bool]
 
 
-def _turned(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, same: _Same) -> Iterator[str]:
+def _turned(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, same: _Same) -> Iterator[str]:
     rows, columns = got.shape
     if min(rows, columns) > 1:
-        if rows == columns and same(got[wrong], wanted.T[wrong]):
+        if rows == columns and same(got[wrong], expected.T[wrong]):
             yield "they are what is expected, transposed"
-        elif same(got[wrong], wanted.T.reshape(got.shape)[wrong]):
+        elif same(got[wrong], expected.T.reshape(got.shape)[wrong]):
             yield "they are what is expected in the other order: columns where rows should be"
     for axis, name in enumerate(_NAMES):
-        if got.shape[axis] > 1 and same(got[wrong], np.flip(wanted, axis)[wrong]):
+        if got.shape[axis] > 1 and same(got[wrong], np.flip(expected, axis)[wrong]):
             yield f"they are what is expected with its {name}s in reverse order"
 
 
 def _moved(
-    got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, name: str, same: _Same
+    got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, name: str, same: _Same
 ) -> Iterator[str]:
     """Rows, or columns, that hold what others should."""
     lines = np.flatnonzero(wrong.any(1))
@@ -182,53 +182,53 @@ def _moved(
     found: list[int] = []
     for n in lines:
         at = wrong[n]
-        off = np.abs(wanted[:, at] - got[n, at]).max(1)
+        off = np.abs(expected[:, at] - got[n, at]).max(1)
         best = int(np.nanargmin(off)) if np.isfinite(off).any() else int(n)
-        if best == n or not same(got[n, at], wanted[best, at]):
+        if best == n or not same(got[n, at], expected[best, at]):
             # What moved out of sight is found nowhere: it doesn't count if it is at one end.
             found.append(-1)
         else:
             found.append(best)
     sources = np.array(found)
-    known = sources >= 0
-    if known.sum() < max(2, 0.7 * len(lines)) and not (len(lines) == 1 and known.all()):
+    matched = sources >= 0
+    if matched.sum() < max(2, 0.7 * len(lines)) and not (len(lines) == 1 and matched.all()):
         return
-    which = in_words(lines[known], got.shape[0], name)
-    steps = np.unique(sources[known] - lines[known])
-    rest = "" if known.all() else f" (not {in_words(lines[~known], got.shape[0], name)})"
+    which = in_words(lines[matched], got.shape[0], name)
+    steps = np.unique(sources[matched] - lines[matched])
+    rest = "" if matched.all() else f" (not {in_words(lines[~matched], got.shape[0], name)})"
     if len(steps) == 1:
         way = "after" if steps[0] > 0 else "before"
         yield f"{which}{rest} hold what is expected {abs(steps[0])} {name}s {way}"
-    elif _one(sources[known]):
-        yield f"{which}{rest} hold what is expected of {name} {sources[known][0]}"
+    elif _one(sources[matched]):
+        yield f"{which}{rest} hold what is expected of {name} {sources[matched][0]}"
     else:
-        pairs = ", ".join(f"{a} that of {b}" for a, b in zip(lines[known][:4], sources[known]))
+        pairs = ", ".join(f"{a} that of {b}" for a, b in zip(lines[matched][:4], sources[matched]))
         yield f"{which}{rest} hold what is expected of other {name}s: {pairs}"
 
 
 def _by_line(
-    got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray, name: str, same: _Same
+    got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, name: str, same: _Same
 ) -> Iterator[str]:
     """One factor, or one number added, for each row or column."""
     count = wrong.sum(1)
     lines = np.flatnonzero(count)
     if got.shape[0] < 2 or count[lines].max(initial=0) < 3:
         return
-    g, w = np.where(wrong, got, 0.0), np.where(wrong, wanted, 0.0)
+    g, w = np.where(wrong, got, 0.0), np.where(wrong, expected, 0.0)
     factors = (g * w).sum(1) / np.where((w * w).sum(1) == 0, 1, (w * w).sum(1))
-    if same(got[wrong], (factors[:, None] * wanted)[wrong]):
+    if same(got[wrong], (factors[:, None] * expected)[wrong]):
         low, high = factors[lines].min(), factors[lines].max()
         yield f"each {name} is off by a factor of its own, from {low:.4g} to {high:.4g}"
     added = (g - w).sum(1) / np.maximum(count, 1)
-    if same(got[wrong], (wanted + added[:, None])[wrong]):
+    if same(got[wrong], (expected + added[:, None])[wrong]):
         low, high = added[lines].min(), added[lines].max()
         yield f"to each {name} a number of its own is added, from {low:.4g} to {high:.4g}"
 
 
-def _sizes(got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> str:
+def _sizes(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
     """How far off they are, and all elements, beside what a type's rounding would do."""
-    usual = 0.1 * float(np.sqrt((wanted[np.isfinite(wanted)] ** 2).mean()))
-    off = np.abs(got - wanted) / np.maximum(np.abs(wanted), usual)
+    usual = 0.1 * float(np.sqrt((expected[np.isfinite(expected)] ** 2).mean()))
+    off = np.abs(got - expected) / np.maximum(np.abs(expected), usual)
     text = f"they are off by {_percent(np.median(off[wrong]))} of what is expected in the median, "
     text += f"by {_percent(off[wrong].max())} at most"
     usual_off = float(np.nanmedian(off))

@@ -76,10 +76,10 @@ class _Sums:
         line = self.line
         line.elements += got.size
         line.not_finite += int((np.isfinite(exact) & ~np.isfinite(got)).sum())
-        kept = np.isfinite(got) & np.isfinite(exact)
+        finite = np.isfinite(got) & np.isfinite(exact)
         both = np.isfinite(exact) & np.isfinite(unrounded)
         pairs = (
-            (got[kept] - exact[kept], exact[kept]),
+            (got[finite] - exact[finite], exact[finite]),
             (exact[both] - unrounded[both], unrounded[both]),
         )
         self.squares += [float(np.sum(x * x)) for pair in pairs for x in pair]

@@ -16,7 +16,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import operands, tensors
 
-_KEPT: Final = 32 << 20  # bytes of operands that one replay keeps for the steps that follow
+_BUDGET: Final = 32 << 20  # bytes of operands that one replay keeps for the steps that follow
 
 
 def parameters(i: Instruction) -> tuple[dict[str, Access], dict[str, Access]]:
@@ -124,7 +124,7 @@ class Executions(Printed, list[Executed]):
             raise unanswered(fault, got=number, least=0, most=most)
         log = self._log
         if number not in self._found:
-            chosen, budget = set[int](), _KEPT
+            chosen, budget = set[int](), _BUDGET
             for n in range(number, len(log.instructions)):
                 if budget > 0 and log.instructions[n] is not None and n not in chosen:
                     chosen.update(log.rendezvous(n))

@@ -40,7 +40,7 @@ class Checked:
         name: what the caller called it.
         region: its elements.
         ends: by element, the last number of the write that left it; -1 where nobody wrote.
-        wanted, got: by element, in float64.
+        expected, got: by element, in float64.
         errors: by element, how far it is off, from 0 (as expected) to 1.
         wrong: by element, whether that is more than rounding.
     """
@@ -48,7 +48,7 @@ class Checked:
     name: str
     region: Region
     ends: np.ndarray
-    wanted: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+    expected: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
     got: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
     errors: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
     wrong: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, bool))
@@ -76,7 +76,7 @@ class Checked:
     def judge(self, got: np.ndarray, rounding: float) -> None:
         """Compare with what was found."""
         self.got = got.astype(np.float64).reshape(-1)
-        self.errors = _errors(self.got, self.wanted)
+        self.errors = _errors(self.got, self.expected)
         self.wrong = (self.errors > rounding) & (self.ends >= 0)
 
     def told(self, log: Log) -> Expected:
@@ -85,25 +85,25 @@ class Checked:
         number = log.begun.get(self.departs, self.departs)
         index = index_in(self.region.storage, int(self.region.places[at]))
         where, *_ = log.who(number)
-        off, got, wanted = int(self.wrong.sum()), float(self.got[at]), float(self.wanted[at])
-        return Expected(self.name, where, number, off, self.got.size, index, got, wanted)
+        off, got, expected = int(self.wrong.sum()), float(self.got[at]), float(self.expected[at])
+        return Expected(self.name, where, number, off, self.got.size, index, got, expected)
 
 
-def _errors(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _errors(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """By element, how far it is off, relative to what is expected of it and to the others.
 
     A number that is met again and again at the end of the scale is a mask's, and says nothing
     about how large the others are.
     """
-    usual = np.abs(wanted[np.isfinite(wanted) & (np.abs(wanted) < HUGE)])
+    usual = np.abs(expected[np.isfinite(expected) & (np.abs(expected) < HUGE)])
     if usual.size and (usual == usual.max()).sum() > 1 and (usual != usual.max()).any():
         usual = usual[usual != usual.max()]
     scale = 0.1 * float(np.sqrt((usual**2).mean())) if usual.size else 0.0
     with np.errstate(all="ignore"):
-        found = np.abs(got - wanted) / (np.abs(wanted) + scale)
-        masked = (np.abs(got) >= HUGE) & (np.abs(wanted) >= HUGE)
-        same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
-        same |= masked & (np.sign(got) == np.sign(wanted))
+        found = np.abs(got - expected) / (np.abs(expected) + scale)
+        masked = (np.abs(got) >= HUGE) & (np.abs(expected) >= HUGE)
+        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+        same |= masked & (np.sign(got) == np.sign(expected))
     found = np.where(np.isnan(found), 1.0, np.minimum(found, 1.0))
     return np.asarray(np.where(same, 0.0, found))
 
@@ -176,14 +176,14 @@ def first_off(found: Sequence[Checked]) -> Checked | None:
 
 def trusted(found: Sequence[Checked]) -> dict[tuple[Key, int], np.ndarray]:
     """The (sorted) bytes that are as expected, by memory and last number of their write."""
-    made: dict[tuple[Key, int], np.ndarray] = {}
+    places: dict[tuple[Key, int], np.ndarray] = {}
     for one in found:
         right = ~one.wrong & (one.ends >= 0)
         for end in np.unique(one.ends[right]):
-            places = one.region.bytes_of(np.flatnonzero(right & (one.ends == end)))
+            here = one.region.bytes_of(np.flatnonzero(right & (one.ends == end)))
             name = (one.region.key, int(end))
-            made[name] = np.union1d(made[name], places) if name in made else places
-    return made
+            places[name] = np.union1d(places[name], here) if name in places else here
+    return places
 
 
 # ---- names --------------------------------------------------------------------------------------
@@ -198,21 +198,21 @@ def _named(log: Log, name: Any, rank: int) -> list[Checked]:
     Raises:
         LaunchError: nothing that the launch writes has the name.
     """
-    launched, core, asked = log.launched, None, name
+    launched, core, query = log.launched, None, name
     fault = f"nothing in the launch writes to {name!r}"
     if isinstance(name, tuple) and len(name) == 2 and isinstance(name[1], int):
-        asked, core = name
+        query, core = name
     check_core(launched, core, rank)
     slots = [s for s in launched.slots if s.rank == rank and core in (None, s.lnc_core)]
     leaves = returned(launched.each[rank].programs[0].outputs)
-    if isinstance(asked, (int, np.integer)) or asked in [path for path, _ in leaves if path]:
-        r = region(slots[0], output_access(launched, asked, rank))
-        found = [Checked(f"output {asked}", r, _ends(log, r))]
-    elif not isinstance(asked, str):
+    if isinstance(query, (int, np.integer)) or query in [path for path, _ in leaves if path]:
+        r = region(slots[0], output_access(launched, query, rank))
+        found = [Checked(f"output {query}", r, _ends(log, r))]
+    elif not isinstance(query, str):
         found, fault = [], f"{name!r} names no tensor"
     else:
-        found = list(_of_line(log, slots, asked)) or list(_of_tensor(log, slots, asked))
-        fault = unknown(launched, asked) or fault
+        found = list(_of_line(log, slots, query)) or list(_of_tensor(log, slots, query))
+        fault = unknown(launched, query) or fault
     found = [c for c in found if c.last >= 0]
     if not found:
         raise LaunchError(
@@ -224,28 +224,28 @@ def _named(log: Log, name: Any, rank: int) -> list[Checked]:
     return found
 
 
-def _of_line(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Checked]:
+def _of_line(log: Log, slots: Sequence[CoreSlot], query: str) -> Iterator[Checked]:
     """What a line writes, each time that it is carried out."""
     cores = {s.core for s in slots}
     for number, i in enumerate(log.instructions):
         core = log.cores[number]
-        if i is not None and core in cores and is_line(log.launched.where(core, i), asked):
+        if i is not None and core in cores and is_line(log.launched.where(core, i), query):
             for r in log.writes(number):
                 ends = np.full(r.places.size, log.ended.get(number, number), np.int64)
-                yield Checked(f"{r.storage.title} at {asked}", r, ends)
+                yield Checked(f"{r.storage.title} at {query}", r, ends)
 
 
-def _of_tensor(log: Log, slots: Sequence[CoreSlot], asked: str) -> Iterator[Checked]:
+def _of_tensor(log: Log, slots: Sequence[CoreSlot], query: str) -> Iterator[Checked]:
     """Tensors of a name; what cores share counts once."""
     seen = set()
     for slot in slots:
         program = log.launched.program(slot.core)
         for s in program.storages:
             key = key_of(slot, s)
-            if is_tensor(s, asked) and key not in seen:
+            if is_tensor(s, query) and key not in seen:
                 seen.add(key)
                 r = region(slot, Access(s, 0, s.shape, s.strides, s.dtype))
-                yield Checked(asked, r, _ends(log, r))
+                yield Checked(query, r, _ends(log, r))
 
 
 def _ends(log: Log, r: Region) -> np.ndarray:
@@ -289,7 +289,7 @@ def _with_values(name: Any, found: Sequence[Checked], values: Any) -> Iterator[C
         )
     for checked, given in pairs:
         if given is not None:
-            checked.wanted = _numbers(name, checked, given)
+            checked.expected = _numbers(name, checked, given)
             yield checked
 
 

@@ -49,18 +49,18 @@ class Picture:
         self.main = main
         self.low, self.high, self.odd = _range(array)
         down, across = self.every = _every(self.shape, (1, 1), most)
-        kept = array if array.ndim == 2 else array.reshape(self.shape)
+        flat = array if array.ndim == 2 else array.reshape(self.shape)
         # As float32, int32 or uint32, whichever holds the values.
         kind = _KINDS.get(array.dtype.kind, np.float32)
-        self.values = np.array(kept[::down, ::across], kind)
+        self.values = np.array(flat[::down, ::across], kind)
 
     def shrink(self, most: int) -> int:
         """Keep so many elements, or fewer; the bytes that this saves."""
-        held, before = self.values.nbytes, self.every
+        size, before = self.values.nbytes, self.every
         self.every = _every(self.shape, before, most)
         down, across = (now // then for now, then in zip(self.every, before))
         self.values = self.values[::down, ::across].copy()
-        return held - self.values.nbytes
+        return size - self.values.nbytes
 
 
 @lru_cache(4096)
@@ -95,7 +95,7 @@ class Film(Log):
     """A log with pictures.
 
     Args:
-        room: bytes that they may take once they are packed; three times as many are kept at first.
+        budget: bytes that they may take once packed; three times as many are kept at first.
 
     Attributes:
         pictures: by number of an instruction, of what it wrote, in the order of its writes.
@@ -131,16 +131,16 @@ class Film(Log):
         if after is not None:
             after(number)
         line = place.slot.core, i.location
-        count, last, kept = self._rounds.get(line, (0, [], True))
-        for p in last if not kept else ():  # it was the last so far
+        count, last, stays = self._rounds.get(line, (0, [], True))
+        for p in last if not stays else ():  # it was the last so far
             p.main = False
             if p.values.size > self._small:
                 self.taken -= p.shrink(self._small)
         count += 1
         found = [Picture(self._values(place, a), True) for a in written]
         # 1, 2, 4, 16, 64, ...
-        kept = count == 2 or bool(not count & (count - 1) and count & 0x55555555)
-        self._rounds[line] = count, found, kept
+        stays = count == 2 or bool(not count & (count - 1) and count & 0x55555555)
+        self._rounds[line] = count, found, stays
         self.pictures[number] = found
         self.taken += sum(p.values.nbytes for p in found)
         if self.taken > self._budget:

@@ -120,29 +120,29 @@ def first_non_finite(log: Log) -> NonFinite | None:
         found = Capture(log, members).found
         for number in scan.doubtful:
             met = log.rendezvous(number)
-            made = _made(log, Probe([found[n] for n in met]), number, met.index(number))
-            if made is not None:
-                return made
+            first = _first_made(log, Probe([found[n] for n in met]), number, met.index(number))
+            if first is not None:
+                return first
         start = scan.doubtful[-1]
 
 
-def _made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
+def _first_made(log: Log, probe: Probe, number: int, member: int) -> NonFinite | None:
     for n, (who, r) in enumerate(probe.outputs):
         if who != member or not r.dtype.is_float:
             continue
         every = np.arange(r.places.size)
         assert probe.run()
         values = probe.values(n, every)
-        odd, made = not_finite(values), np.zeros(values.shape, bool)
+        odd, new = not_finite(values), np.zeros(values.shape, bool)
         for value in overflowing(log.at(number), r.dtype):
             odd &= ~((values == value) | (np.isnan(values) & np.isnan(value)))
         for test in (not_finite, np.isnan):
             if odd.any() and probe.run(calm=test):
-                made |= odd & test(probe.values(n, every)) & test(values)
-        tried = np.flatnonzero(made)[:TRIED]
+                new |= odd & test(probe.values(n, every)) & test(values)
+        tried = np.flatnonzero(new)[:TRIED]
         if tried.size and any(m.any() for m in probe.influence([(n, tried)], not_finite)):
             at = int(tried[0])
-            return _element(log, number, r, at, float(values[at]), int(made.sum()), True)
+            return _element(log, number, r, at, float(values[at]), int(new.sum()), True)
     return None
 
 

@@ -31,11 +31,11 @@ class Live:
 
     def __init__(self, record: Record, expected: Any = None) -> None:
         self._film = Film(record.launched, MAX_SIZE)
-        self._made = Columns(self._film)
+        self._columns = Columns(self._film)
         self._steps = Executions(self._film)
         self._lock = Lock()
         wrong = record.wrong(self._film, expected)
-        self.page = html(self._film, self._made, record.timed, wrong, 4 * MAX_SIZE, live=True)
+        self.page = html(self._film, self._columns, record.timed, wrong, 4 * MAX_SIZE, live=True)
         self._film.pictures.clear()  # they are in the page
 
     def values(self, step: int) -> bytes:
@@ -58,7 +58,7 @@ class Live:
         Raises:
             LaunchError: there is no such step, tensor or element.
         """
-        log, found = self._film, self._made.tensor(tensor)
+        log, found = self._film, self._columns.tensor(tensor)
         if found is None or not 0 <= element < found[1].nbytes // found[1].dtype.itemsize:
             raise unanswered(f"no element {element} of tensor {tensor}")
         if not 0 <= step < len(log.instructions):
@@ -68,6 +68,6 @@ class Live:
         with self._lock:
             walk = Walk(log, key, places, log.ended.get(step, step) + 1, _STEPS)
         what = f"{s.title}{list(index_in(s, int(places[0])))} = {walk.value()}"
-        return chain(walk.steps, self._made.steps, what, walk.complete) or (
+        return chain(walk.steps, self._columns.steps, what, walk.complete) or (
             f"<p class=note>{len(walk.sources.all())} sources, and no instruction that wrote it</p>"
         )

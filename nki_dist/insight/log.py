@@ -128,10 +128,10 @@ class Log(Watch):
         slot = self.launched.slots[self.cores[number]]
         found = []
         for a in accesses:
-            kept = self._rows.get((number, id(a))) or self._regions.get((slot.core, id(a)))
-            if kept is None:
-                kept = self._regions[slot.core, id(a)] = region(slot, a)
-            found.append(kept)
+            cached = self._rows.get((number, id(a))) or self._regions.get((slot.core, id(a)))
+            if cached is None:
+                cached = self._regions[slot.core, id(a)] = region(slot, a)
+            found.append(cached)
         return found
 
     def writes(self, number: int) -> list[Region]:
@@ -179,7 +179,7 @@ class Log(Watch):
         return [*self.reads(number), *sums], [*self.writes(number), *sums]
 
     def left_by(
-        self, key: Key, wanted: np.ndarray, before: int | None = None
+        self, key: Key, places: np.ndarray, before: int | None = None
     ) -> Iterator[tuple[int | None, np.ndarray]]:
         """The writes that left (sorted) bytes of a memory, the last one first.
 
@@ -192,14 +192,14 @@ class Log(Watch):
         numbers = self.written.get(key, ())
         for at in reversed(range(len(numbers) if before is None else bisect_left(numbers, before))):
             end = numbers[at]
-            if end in self.unwritten or not wanted.size:
+            if end in self.unwritten or not places.size:
                 break
-            taken = np.full(wanted.shape, key[0] == "register")  # which have no bytes
+            taken = np.full(places.shape, key[0] == "register")  # which have no bytes
             for r in self.operands(self.begun.get(end, end))[1]:
                 if r.key == key:
-                    taken |= r.holds(wanted)
+                    taken |= r.holds(places)
             if taken.any():
-                yield end, wanted[taken]
-                wanted = wanted[~taken]
-        if wanted.size:
-            yield None, wanted
+                yield end, places[taken]
+                places = places[~taken]
+        if places.size:
+            yield None, places

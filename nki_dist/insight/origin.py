@@ -67,7 +67,7 @@ class Walk:
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
         # By the last number of an instruction or rendezvous: what is wanted of it, and who reads
         # it.
-        self._wanted: dict[int, dict[Key, list[np.ndarray]]] = {}
+        self._places: dict[int, dict[Key, list[np.ndarray]]] = {}
         self._readers: dict[int, list[Step]] = {}
         self._heap: list[int] = []
         self.steps: list[Step] = []
@@ -75,7 +75,7 @@ class Walk:
         self._resolve(key, places, before, [])
         while self._heap and (limit is None or len(self.steps) < limit):
             last = -heapq.heappop(self._heap)
-            self._look(last, self._wanted.pop(last), self._readers.pop(last))
+            self._look(last, self._places.pop(last), self._readers.pop(last))
         self.complete = not self._heap
 
     def value(self) -> Any:
@@ -86,34 +86,34 @@ class Walk:
     # ---- who wrote it ---------------------------------------------------------------------------
 
     def _resolve(
-        self, key: Key, wanted: np.ndarray, before: int | None, readers: list[Step]
+        self, key: Key, places: np.ndarray, before: int | None, readers: list[Step]
     ) -> None:
         """Find the writes that left these (sorted) bytes, and note what is wanted of them."""
-        for end, asked in self._log.left_by(key, wanted, before):
+        for end, part in self._log.left_by(key, places, before):
             if end is None:
-                source = self.sources.add(key, asked)
+                source = self.sources.add(key, part)
                 for step in readers:
                     if source not in step.reads:
                         step.reads.append(source)
                 return
-            asked = asked[~np.isin(asked, self._trusted.get((key, end), ()))]
-            if asked.size:
-                self._want(end, key, asked, readers)
+            part = part[~np.isin(part, self._trusted.get((key, end), ()))]
+            if part.size:
+                self._note(end, key, part, readers)
 
-    def _want(self, end: int, key: Key, places: np.ndarray, readers: list[Step]) -> None:
-        if end not in self._wanted:
-            self._wanted[end] = {}
+    def _note(self, end: int, key: Key, places: np.ndarray, readers: list[Step]) -> None:
+        if end not in self._places:
+            self._places[end] = {}
             self._readers[end] = []
             heapq.heappush(self._heap, -end)
-        self._wanted[end].setdefault(key, []).append(places)
+        self._places[end].setdefault(key, []).append(places)
         self._readers[end] += [s for s in readers if s not in self._readers[end]]
 
     # ---- what it depends on ---------------------------------------------------------------------
 
-    def _look(self, end: int, wanted: dict[Key, list[np.ndarray]], readers: list[Step]) -> None:
+    def _look(self, end: int, places: dict[Key, list[np.ndarray]], readers: list[Step]) -> None:
         log = self._log
         number = log.begun.get(end, end)
-        bytes_of = {key: np.unique(np.concatenate(parts)) for key, parts in wanted.items()}
+        bytes_of = {key: np.unique(np.concatenate(parts)) for key, parts in places.items()}
         if any(key[0] == "register" for key in bytes_of):
             self._register(number, readers)
             return
@@ -144,18 +144,18 @@ class Walk:
             # Of infinities a NaN is made, too.
             born = bool(depends) and not (nan if every_nan else explaining)
             depends = explaining or depends
-        made = self._steps_of(number, probe, results, born, depends)
+        steps = self._steps_of(number, probe, results, born, depends)
         for step in readers:
-            step.reads += made
+            step.reads += steps
         if self._odd:
-            for s, (_, elements, values) in zip(made, results):
+            for s, (_, elements, values) in zip(steps, results):
                 s.odd += unrepresentable(self._found[number], elements, values)
                 s.odd += self._added_to(number, depends)
         for member, r, elements in depends:
-            self._resolve(r.key, r.bytes_of(elements), log.before(member), made)
+            self._resolve(r.key, r.bytes_of(elements), log.before(member), steps)
         if not (bad and explaining):
             for member in members:
-                self._addresses(member, made)
+                self._addresses(member, steps)
 
     def _targets(
         self, probe: Probe, member: int, bytes_of: dict[Key, np.ndarray]
@@ -163,24 +163,24 @@ class Walk:
         """Outputs and the elements in them that are wanted; what is written last stays."""
         left, targets = dict(bytes_of), []
         for n, (who, r) in reversed(list(enumerate(probe.outputs))):
-            wanted = left.get(r.key)
-            if who != member or wanted is None or not wanted.size:
+            places = left.get(r.key)
+            if who != member or places is None or not places.size:
                 continue
-            elements = r.covering(wanted)
+            elements = r.covering(places)
             if elements.size:
                 targets.append((n, elements))
-                left[r.key] = wanted[~r.holds(wanted)]
+                left[r.key] = places[~r.holds(places)]
         return targets
 
     def _explaining(self, depends: Elements, test: Odd) -> Elements:
         """Those of the elements that non-finite ones depend on that aren't finite themselves."""
-        kept = []
+        explaining = []
         for number, r, elements in depends:
             values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
             odd = np.asarray(test(values))
             if odd.any():
-                kept.append((number, r, elements[odd]))
-        return kept
+                explaining.append((number, r, elements[odd]))
+        return explaining
 
     def _steps_of(
         self,
@@ -190,7 +190,7 @@ class Walk:
         born: bool,
         depends: Elements,
     ) -> list[Step]:
-        made, who = [], self._log.who(number)
+        steps, who = [], self._log.who(number)
         passes = INSTRUCTIONS[self._log.at(number).opcode].effects.bits is not None
         for n, elements, values in results:
             _, r = probe.outputs[n]
@@ -199,9 +199,9 @@ class Walk:
             step = Step(*who, *at, elements.size, values, moved, born)
             step.elements = r.places[elements] // r.storage.dtype.itemsize
             step.shape, step.dtype = r.storage.shape, str(r.dtype)
-            made.append(step)
-        self.steps += made
-        return made
+            steps.append(step)
+        self.steps += steps
+        return steps
 
     def _same(self, depends: Elements, values: np.ndarray, dtype: DType) -> bool:
         """Whether these values are those that they depend on, as their type holds them."""
@@ -212,10 +212,10 @@ class Walk:
             if r.dtype is not dtype and (r.dtype.is_mx or dtype.is_mx):
                 return False
             read = self._found[n].bits[id(r)].reshape(-1)[elements].view(r.dtype.storage)
-            made = np.empty(read.shape, dtype.storage)
+            converted = np.empty(read.shape, dtype.storage)
             with np.errstate(all="ignore"):
-                converter(r.dtype, dtype)(made, read)
-            found.append(made.view(dtype.raw))
+                converter(r.dtype, dtype)(converted, read)
+            found.append(converted.view(dtype.raw))
         raw = np.ascontiguousarray(values).view(dtype.raw)
         return bool(np.array_equal(np.sort(np.concatenate(found)), np.sort(raw)))
 
@@ -245,14 +245,14 @@ class Walk:
             self._resolve(r.key, r.bytes_of(np.arange(r.places.size)), number, [step])
         self._addresses(number, [step])
 
-    def _addresses(self, number: int, made: list[Step]) -> None:
+    def _addresses(self, number: int, steps: list[Step]) -> None:
         """Registers and tensors that the addresses of an instruction were read from."""
         log = self._log
         slot, original = log.launched.slots[log.cores[number]], log.original(number)
         for key in read_registers(slot, original):
-            self._resolve(key, np.zeros(1, np.int64), number, made)  # a register has no bytes
+            self._resolve(key, np.zeros(1, np.int64), number, steps)  # a register has no bytes
         for r in log.regions(number, index_sources(original)):
-            self._resolve(r.key, r.bytes_of(np.arange(r.places.size)), number, made)
+            self._resolve(r.key, r.bytes_of(np.arange(r.places.size)), number, steps)
 
     # ---- values ---------------------------------------------------------------------------------
 
@@ -261,33 +261,33 @@ class Walk:
         if all(n in self._found for n in members):
             return
         log = self._log
-        keys = {key for wanted in self._wanted.values() for key in wanted}
-        keys.update(key for n in members for key in self._known(n)[0])
+        keys = {key for places in self._places.values() for key in places}
+        keys.update(key for n in members for key in self._memories(n)[0])
         chosen, budget = set(members), BUDGET
         for at in range(end, -1, -1):
             n = log.begun.get(at, at)
             if budget < 0 or len(chosen) > AHEAD:
                 break
-            if log.instructions[n] is None or n in chosen or not self._known(n)[1] & keys:
+            if log.instructions[n] is None or n in chosen or not self._memories(n)[1] & keys:
                 continue
             for member in log.rendezvous(n):
-                keys.update(self._known(member)[0])
+                keys.update(self._memories(member)[0])
                 budget -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
                 chosen.add(member)
         self._found = Capture(log, chosen).found
 
-    def _known(self, number: int) -> tuple[set[Key], set[Key]]:
+    def _memories(self, number: int) -> tuple[set[Key], set[Key]]:
         """The memories that an instruction may depend on, and those that it writes."""
         log = self._log
         core, i = log.cores[number], log.at(number)
-        known = self._keys.get((core, i.ordinal))
-        if known is None:
+        cached = self._keys.get((core, i.ordinal))
+        if cached is None:
             slot, original = log.launched.slots[core], log.original(number)
             written = set(written_keys(slot, i))
             reads = {key_of(slot, a.storage) for a in INSTRUCTIONS[i.opcode].reads(original)}
             reads.update(written, read_registers(slot, original))
-            known = self._keys[core, i.ordinal] = reads, written
-        return known
+            cached = self._keys[core, i.ordinal] = reads, written
+        return cached
 
 
 def first_bad(steps: Sequence[Step]) -> tuple[Step | None, str]:

@@ -36,7 +36,7 @@ _SMALLEST: Final = 64  # bytes of a picture of which next to nothing is left
 
 def html(
     film: Film,
-    made: Columns,
+    columns: Columns,
     timed: Callable[[], Profile] | None,
     wrong: Wrong | None,
     most: int = MAX_SIZE,
@@ -54,29 +54,29 @@ def html(
         live: somebody answers what the page asks for.
     """
     launched, charts = film.launched, charts and most >= _CHARTS
-    lines, names = Counter(made.arrays["line"].tolist()), made.head["files"]
+    lines, names = Counter(columns.arrays["line"].tolist()), columns.head["files"]
     found = listings(
         [{"location": names[n], "total_us": k, "critical_us": 0} for n, k in sorted(lines.items())]
     )
-    arrays, time = made.arrays, ""
-    if timed is not None and len(made.steps) <= TIMED:
+    arrays, time = columns.arrays, ""
+    if timed is not None and len(columns.steps) <= TIMED:
         try:
             timeline = timed().timeline
             events = events_of.columns(timeline, critical_path(timeline))
-            columns = {**events.arrays(), "position": events.position}
+            timed_arrays = {**events.arrays(), "position": events.position}
             head = pages.events(timeline, events, found)
-            time = pages.packed(pages.bundle(head, columns))
-            arrays = {**arrays, "position": made.positions(timeline)}
+            time = pages.packed(pages.bundle(head, timed_arrays))
+            arrays = {**arrays, "position": columns.positions(timeline)}
         except NkiError:  # there is no time of what can't be timed
             time = ""
-    data = {**made.head, "files": [[line, pages.anchor(line, found)] for line in names]}
+    data = {**columns.head, "files": [[line, pages.anchor(line, found)] for line in names]}
     parts = {
         "title": text.escaped(launched.compiled.kernel),
         "style": "\n".join(map(pages.asset, values.STYLES)),
-        "head": values.head(launched.compiled.programs[0], launched.slots[0], len(made.steps)),
-        "difference": _difference(wrong, made) + values.notes(notes),
+        "head": values.head(launched.compiled.programs[0], launched.slots[0], len(columns.steps)),
+        "difference": _difference(wrong, columns) + values.notes(notes),
         "source": values.source(found, wrong),
-        "tensors": values.tensors(made.head["tensors"]),
+        "tensors": values.tensors(columns.head["tensors"]),
         "leftout": "",
         "data": pages.packed(pages.bundle(data, arrays)),
         "time": time,
@@ -84,23 +84,19 @@ def html(
         "script": pages.scripts(values.SCRIPTS),
     }
     compared, told = _compared(wrong)
-    more = {"compared": told, "start": _start(wrong, made), "live": live}
+    start = columns.steps[wrong.start.step] if wrong and wrong.start else 0  # is shown first
+    more = {"compared": told, "start": start, "live": live}
     size = sum(len(part.encode()) for part in parts.values()) + _OVERHEAD
     least = size + len(film.pictures) * _SMALLEST
     if most < least:
         fault = f"max_size={most}; the page of this launch takes at least {least:,} bytes"
         raise unanswered(fault, got=most, least=least)
-    return _fitted(film, made, compared, more, parts, (most - size) * 3 // 4, most)
-
-
-def _start(wrong: Wrong | None, made: Columns) -> int:
-    """The step that is shown first."""
-    return made.steps[wrong.start.step] if wrong and wrong.start else 0
+    return _fitted(film, columns, compared, more, parts, (most - size) * 3 // 4, most)
 
 
 def _fitted(
     film: Film,
-    made: Columns,
+    columns: Columns,
     compared: list[Picture],
     more: dict[str, Any],
     parts: dict[str, str],
@@ -110,7 +106,7 @@ def _fitted(
     """The page with as much of the pictures as there is room for, in packed bytes."""
     film.fit(int(budget / _packs(film)))
     for attempt in range(6):
-        pictures, of = made.pictures()
+        pictures, of = columns.pictures()
         arrays = packed_pictures([*pictures, *compared], [*of, *[2**31 - 1] * len(compared)])
         parts["leftout"] = values.left_out(film.of_writes, most)
         packed = pages.packed(pages.bundle(more, arrays))
@@ -133,11 +129,11 @@ def _packs(film: Film) -> float:
 # ---- what was expected --------------------------------------------------------------------------
 
 
-def _difference(wrong: Wrong | None, made: Columns) -> str:
+def _difference(wrong: Wrong | None, columns: Columns) -> str:
     if wrong is None:
         return ""
     what = wrong.ways[0][0] if wrong.ways else ""
-    told = chain(wrong.steps, made.steps, what, wrong.complete, wrong.line)
+    told = chain(wrong.steps, columns.steps, what, wrong.complete, wrong.line)
     return values.difference(wrong, told)
 
 
@@ -217,6 +213,6 @@ def _compared(wrong: Wrong | None) -> tuple[list[Picture], dict[str, Any]]:
         return [], {}
     c, shape = wrong.checked, wrong.checked.region.shape
     flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
-    made = [np.reshape(a, flat) for a in (c.wanted, c.got, c.wrong.astype(np.uint8))]
-    told = {"shape": list(made[0].shape), "tensor": c.region.storage.title}
-    return [Picture(a.astype(np.float32), True) for a in made], told
+    arrays = [np.reshape(a, flat) for a in (c.expected, c.got, c.wrong.astype(np.uint8))]
+    told = {"shape": list(arrays[0].shape), "tensor": c.region.storage.title}
+    return [Picture(a.astype(np.float32), True) for a in arrays], told

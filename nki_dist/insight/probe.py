@@ -1,4 +1,4 @@
-"""Which elements of its operands an instruction made a result of: found out by changing them.
+"""Finds which elements of its operands an instruction made a result of, by changing them.
 
 An instruction, or all that met in an exchange, is carried out again on what it found, with some
 elements of an operand changed; a result that changes depends on them. So nothing has to be known of
@@ -51,12 +51,12 @@ class Input:
 
     Args:
         members: the instruction's number among those, the elements, their bits.
-        kept: what may be left of a result's former contents: if it is, any change shows it.
+        keeps: what may be left of a result's former contents: if it is, any change shows it.
     """
 
-    def __init__(self, members: Sequence[tuple[int, Region, np.ndarray]], kept: bool) -> None:
+    def __init__(self, members: Sequence[tuple[int, Region, np.ndarray]], keeps: bool) -> None:
         self.members = list(members)
-        self.kept = kept
+        self.keeps = keeps
         _, first, _ = self.members[0]
         self.dtype = first.dtype
         self.shape = (len(self.members), *first.shape)
@@ -65,22 +65,22 @@ class Input:
     def others(self) -> Iterator[np.ndarray]:
         """The same operand with all its elements changed, in several ways."""
         bits, dtype = self.bits, self.dtype
-        if self.kept and dtype.kind != "bool":
+        if self.keeps and dtype.kind != "bool":
             yield ~bits
             return
         if dtype.is_float:
             large = min(LARGE, float(dtype.max))
-            made = [np.full_like(bits, bits_of(v, dtype)) for v in (np.nan, large, -large)]
+            others = [np.full_like(bits, bits_of(v, dtype)) for v in (np.nan, large, -large)]
         elif dtype.kind == "bool":
-            made = [np.where(bits, bits.dtype.type(0), bits.dtype.type(1))]
+            others = [np.where(bits, bits.dtype.type(0), bits.dtype.type(1))]
         else:
             values = bits.view(dtype.storage)
             mirrored = np.add(values.max() - values, values.min(), dtype=values.dtype)
-            made = [mirrored.view(dtype.raw), bits ^ bits.dtype.type(1)]
+            others = [mirrored.view(dtype.raw), bits ^ bits.dtype.type(1)]
         # What is found by comparing with others may only show with values that are there.
-        made.append(np.roll(bits, 1))
-        made += [np.zeros_like(bits), np.full_like(bits, bits.max())]
-        yield from (m for m in made if not np.array_equal(m, bits))
+        others.append(np.roll(bits, 1))
+        others += [np.zeros_like(bits), np.full_like(bits, bits.max())]
+        yield from (m for m in others if not np.array_equal(m, bits))
 
 
 class Probe:
@@ -152,10 +152,10 @@ class Probe:
                 for number, mask in f.masks.items():
                     kit.masks[number][...] = mask
             for operand in self.inputs:
-                held = bits if operand is changed else operand.bits
+                content = bits if operand is changed else operand.bits
                 if calm is not None:
-                    held = calmed(held, operand, changed, calm)
-                for (n, r, _), part in zip(operand.members, held):
+                    content = calmed(content, operand, changed, calm)
+                for (n, r, _), part in zip(operand.members, content):
                     r.put(self.kits[n], part)
             for f, kit in zip(self.found, self.kits):
                 for r in f.fixed:
@@ -168,14 +168,14 @@ class Probe:
             scheduler.close()
         return True
 
-    def results(self, wanted: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
+    def results(self, targets: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
         """Bits of elements of the outputs after a run, as 32-bit numbers, one after the other.
 
         Args:
-            wanted: numbers of outputs, and of elements in them.
+            targets: numbers of outputs, and of elements in them.
         """
         parts = []
-        for number, elements in wanted:
+        for number, elements in targets:
             n, r = self.outputs[number]
             parts.append(r.get(self.kits[n]).reshape(-1)[elements].astype(np.uint32))
         return np.concatenate(parts) if parts else np.empty(0, np.uint32)
@@ -188,35 +188,35 @@ class Probe:
     # ---- influence ------------------------------------------------------------------------------
 
     def influence(
-        self, wanted: Sequence[tuple[int, np.ndarray]], calm: Odd | None
+        self, targets: Sequence[tuple[int, np.ndarray]], calm: Odd | None
     ) -> list[np.ndarray]:
         """Of each input, which elements (members, *shape) some of these results depend on."""
         assert self.run(calm=calm), "it did come to its end when it was recorded"
-        base = self.results(wanted)
-        return [self._depends(operand, wanted, base, calm) for operand in self.inputs]
+        base = self.results(targets)
+        return [self._depends(operand, targets, base, calm) for operand in self.inputs]
 
     def _depends(
         self,
         operand: Input,
-        wanted: Sequence[tuple[int, np.ndarray]],
+        targets: Sequence[tuple[int, np.ndarray]],
         base: np.ndarray,
         calm: Odd | None,
     ) -> np.ndarray:
         total = np.zeros(operand.shape, bool)
-        known = np.zeros(base.shape, bool)  # that they depend on the operand
+        settled = np.zeros(base.shape, bool)  # that they depend on the operand
         for other in operand.others():
 
             def changes(where: np.ndarray | None, other: np.ndarray = other) -> np.ndarray:
                 bits = other if where is None else np.where(where, other, operand.bits)
                 if not self.run(operand, bits, calm):
                     return np.zeros(base.shape, bool)
-                return np.asarray(self.results(wanted) != base)
+                return np.asarray(self.results(targets) != base)
 
-            depends = changes(None) & ~known
+            depends = changes(None) & ~settled
             if depends.any():
                 total |= self._box(operand.shape, depends, changes)
-                known |= depends
-            if known.all():
+                settled |= depends
+            if settled.all():
                 break
         return total
 
@@ -245,12 +245,12 @@ class Probe:
 
 def _narrowed(total: np.ndarray, depends: np.ndarray, changes: Any) -> np.ndarray:
     """Those of a few elements that change something by themselves; all if none does."""
-    kept = np.zeros(total.shape, bool)
+    alone = np.zeros(total.shape, bool)
     for at in np.argwhere(total):
         single = np.zeros(total.shape, bool)
         single[tuple(at)] = True
-        kept[tuple(at)] = bool((changes(single) & depends).any())
-    return kept if kept.any() else total
+        alone[tuple(at)] = bool((changes(single) & depends).any())
+    return alone if alone.any() else total
 
 
 def _distinct(axes: Sequence[np.ndarray]) -> list[int]:
@@ -305,9 +305,9 @@ def unrepresentable(found: Found, elements: np.ndarray, values: np.ndarray) -> l
         same = narrow.view(a.dtype.raw) == np.ascontiguousarray(values).view(a.dtype.raw)
         if not same.all():
             return []  # it isn't this that made the difference
-        known = np.isfinite(exact) & (np.abs(exact) < HUGE)
-        largest = np.abs(exact[known]).max(initial=0.0)
-        off = known & ~(np.abs(got - exact) <= 0.25 * largest)
+        finite = np.isfinite(exact) & (np.abs(exact) < HUGE)
+        largest = np.abs(exact[finite]).max(initial=0.0)
+        off = finite & ~(np.abs(got - exact) <= 0.25 * largest)
         off &= a.dtype.is_float | ~(np.abs(got - exact) <= 1)
     if not off.any():
         return []

@@ -1,12 +1,10 @@
-"""Queries of records: writes to a tensor or from a line, what was alive there."""
+"""Queries of records: which tensor, line, output or element is meant, and writes to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +12,9 @@ from nki_dist.insight.capture import Then
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Key, Launched, Place
-from nki_dist.insight.steps import Write, Writes, plural, shown, table, unanswered
+from nki_dist.insight.steps import Write, Writes, unanswered
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program import Access, Instruction, Storage, instructions
-from nki_dist.program.storage import contiguous_strides
+from nki_dist.program import Access, Storage, instructions
 from nki_dist.program.walk import returned
 
 
@@ -103,90 +100,6 @@ def writes_of(log: Log, query: str | int, core: int | None, rank: int | None) ->
                     done[number] = partial(told, number, log.regions(number, written))
     Then(log, done)
     return found
-
-
-@dataclass
-class Alive:
-    """A tensor that was alive.
-
-    Attributes:
-        tensor: what messages call it.
-        memory: "sbuf", "psum", "private_hbm", "shared_hbm".
-        address: (partition, byte) on chip, or None.
-        values: its contents, in the shape and type as allocated.
-    """
-
-    tensor: str
-    memory: str
-    address: tuple[int, int] | None
-    values: np.ndarray = field(repr=False)
-
-    def __str__(self) -> str:
-        shape = "x".join(map(str, self.values.shape))
-        at = self.address
-        place = f" at partition {at[0]} byte {at[1]}" if at else ""
-        kind = f"{shape} {self.values.dtype} in {self.memory}{place}"
-        return f"{self.tensor} ({kind}): {shown(self.values)}"
-
-
-class Moment(list[Alive]):
-    """The tensors that were alive when a core had carried out a line.
-
-    Attributes:
-        location, core, rank: which line, whose.
-        step: number of the line's last instruction in the order of the launch.
-    """
-
-    def __init__(self, location: str, core: int, rank: int, step: int) -> None:
-        super().__init__()
-        self.location, self.core, self.rank, self.step = location, core, rank, step
-
-    def __getitem__(self, at: Any) -> Any:
-        """By position, or the newest tensor of a name."""
-        if not isinstance(at, str):
-            return super().__getitem__(at)
-        found = [alive for alive in self if alive.tensor == at]
-        if not found:
-            raise KeyError(f"{at!r} wasn't alive; alive were {', '.join(a.tensor for a in self)}")
-        return found[-1]
-
-    def __str__(self) -> str:
-        head = f"after {self.location}, rank {self.rank} core {self.core}, step {self.step}:"
-        return head + "\n" + table([f"  {alive}" for alive in self], "  nothing")
-
-
-def _alive(place: Place, i: Instruction) -> Iterator[Alive]:
-    for s in place.program.storages:
-        alive = s.role != "local" or s.first <= i.ordinal <= s.last
-        if alive and s.role not in ("input", "constant"):
-            whole = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)
-            r = region(place.slot, whole)
-            yield Alive(s.title, s.region.value, s.address, r.values(r.get(place.kit)))
-
-
-def moment_of(log: Log, query: str | int, core: int, rank: int, times: int) -> Moment:
-    """What was alive after a line; see `Record.at`."""
-    launched = log.launched
-    check_query(launched, query)
-    check_core(launched, core, rank)
-    here = next(s.core for s in launched.slots if (s.lnc_core, s.rank) == (core, rank))
-    done = [
-        (number, str(launched.where(here, i)))
-        for number, i in enumerate(log.instructions)
-        if i is not None and log.cores[number] == here and is_line(launched.where(here, i), query)
-    ]
-    count = len(done)
-    if times not in range(-count, count):
-        raise unanswered(
-            f"core {core} of rank {rank} carried out line {query} "
-            + (f"{plural(count, 'time')}; times={times} is none of them" if count else "never"),
-            "times=0 is the first and -1 the last; Record.writes(line) lists who did, and when",
-            **({"got": times, "least": -count, "most": count - 1} if count else {}),
-        )
-    number, where = done[times]
-    moment = Moment(where, core, rank, number)
-    Then(log, {number: lambda place: moment.extend(_alive(place, log.at(number)))})
-    return moment
 
 
 def output_access(launched: Launched, output: int | str, rank: int) -> Access:

@@ -12,7 +12,6 @@ import numpy as np
 
 from nki_dist.forks import cached_property
 from nki_dist.insight.columns import Columns
-from nki_dist.insight.divergence import first_divergence
 from nki_dist.insight.executed import Executions
 from nki_dist.insight.expected import Checked, compared, first_off, trusted
 from nki_dist.insight.film import Film
@@ -20,10 +19,9 @@ from nki_dist.insight.finite import first_non_finite
 from nki_dist.insight.log import Log
 from nki_dist.insight.origin import Walk, first_to_look_at
 from nki_dist.insight.page import MAX_SIZE, html
-from nki_dist.insight.query import Moment, check_core, moment_of, output_place, writes_of
+from nki_dist.insight.query import check_core, output_place, writes_of
 from nki_dist.insight.replay import Launched
 from nki_dist.insight.steps import (
-    Difference,
     NonFinite,
     Origin,
     Printed,
@@ -143,24 +141,6 @@ class Record(Printed):
         """
         return writes_of(self._log, where, core, rank)
 
-    def at(self, location: str | int, core: int = 0, rank: int = 0, times: int = -1) -> Moment:
-        """The tensors that were alive after a core had carried out a line, with their values.
-
-        Args:
-            location: "file.py:12" or 12.
-            core, rank: whose.
-            times: which time, of a line of several instructions, or that a loop of any kind or a
-                helper carries out several times: 0 is the first instruction, -1 the last.
-
-        Returns:
-            A list of Alive objects (`.tensor`, `.memory`, `.address`, `.values`), also by name.
-            Arguments and constants aren't among them.
-
-        Raises:
-            LaunchError: there is no such line, or the core didn't carry it out as often.
-        """
-        return moment_of(self._log, location, core, rank, times)
-
     def origin(
         self,
         output: int | str = 0,
@@ -212,7 +192,7 @@ class Record(Printed):
             if first is not None:
                 r, at = first.region, first.worst()
                 lead = f"{first.name} departs first: {first.got[at]:.6g} where "
-                lead += f"{first.wanted[at]:.6g} is expected"
+                lead += f"{first.expected[at]:.6g} is expected"
                 key, places, before = r.key, r.bytes_of(np.asarray([at])), first.departs + 1
             way = Walk(log, key, places, before, limit, trusted(found))
             if way.steps:
@@ -221,8 +201,8 @@ class Record(Printed):
                 way = walk
             lead += "; "
         suspect, why = first_to_look_at(way.steps)
-        known = {(s.step, s.tensor) for s in way.steps}
-        steps = [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in known)]
+        seen = {(s.step, s.tensor) for s in way.steps}
+        steps = [*way.steps, *(s for s in walk.steps if (s.step, s.tensor) not in seen)]
         return Origin(
             walk.value(),
             f"{what} of rank {rank}" if self.launched.slots[0].ranks > 1 else what,
@@ -262,20 +242,6 @@ class Record(Printed):
         that was read from an argument; None if there is none either.
         """
         return first_non_finite(self._log)
-
-    def diff(self, other: Record) -> Difference | None:
-        """The first instruction of this record that wrote other bits than the other record's.
-
-        Cores are compared one by one, each in its own order. None if the two don't differ.
-
-        Raises:
-            LaunchError: the records are of different numbers of ranks or cores, or `other` is none.
-        """
-        if not isinstance(other, Record):
-            got = type(other).__name__
-            fault = f"a record is compared with another record, got {got}"
-            raise unanswered(fault, "record.diff(nki.record(kernel)(...))")
-        return first_divergence(self.launched, other.launched)
 
     def _repr_html_(self) -> str:
         """In a notebook, which keeps what it shows: the page of a small record, without charts."""

@@ -1,4 +1,4 @@
-"""Which elements of a memory an instruction's operand is, and reading and writing them.
+"""Says which bytes of a memory an instruction's operand is, and reads and writes them.
 
 Elements are named by their first byte within their storage. Rows that a vector offset chooses are
 found where the offsets are known: while the instruction runs. A view through an index tile counts
@@ -7,7 +7,6 @@ as all columns that it could choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.forks import cached_property
-from nki_dist.insight.replay import Hooks, Key, Place, key_of
+from nki_dist.insight.replay import Key, key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.effects import State
@@ -77,21 +76,21 @@ class Region:
     def _sorted(self) -> np.ndarray:
         return np.sort(self.places)
 
-    def holds(self, wanted: np.ndarray) -> np.ndarray:
+    def holds(self, places: np.ndarray) -> np.ndarray:
         """Which of these bytes are of its elements."""
         if not self.places.size:
-            return np.zeros(wanted.shape, bool)
-        at = np.searchsorted(self._sorted, wanted, "right") - 1
+            return np.zeros(places.shape, bool)
+        at = np.searchsorted(self._sorted, places, "right") - 1
         first = self._sorted[np.maximum(at, 0)]
-        return np.asarray((at >= 0) & (wanted < first + self.dtype.itemsize))
+        return np.asarray((at >= 0) & (places < first + self.dtype.itemsize))
 
-    def covering(self, wanted: np.ndarray) -> np.ndarray:
+    def covering(self, places: np.ndarray) -> np.ndarray:
         """Numbers of the elements that have some of these (sorted) bytes; the last where several
         lie in one place, because that one stays."""
         first = self.places
-        at = np.searchsorted(wanted, first)
-        at = np.minimum(at, wanted.size - 1)
-        found = np.flatnonzero((wanted[at] >= first) & (wanted[at] < first + self.dtype.itemsize))
+        at = np.searchsorted(places, first)
+        at = np.minimum(at, places.size - 1)
+        found = np.flatnonzero((places[at] >= first) & (places[at] < first + self.dtype.itemsize))
         if found.size < 2:
             return found
         _, last = np.unique(first[found][::-1], return_index=True)
@@ -127,18 +126,6 @@ def region(slot: CoreSlot, a: Access, kit: Kit | None = None) -> Region:
     pattern: Any = pattern_of(a, kit)  # type: ignore[arg-type]
     shape = (len(pattern.first) * pattern.run // a.dtype.itemsize,) if vector else a.shape
     return Region(key_of(slot, a.storage), a.storage, a.dtype, shape, pattern)
-
-
-def after_writes(
-    place: Place, accesses: Sequence[Access], told: Callable[[int, list[Region]], Any]
-) -> Hooks:
-    """Hooks that call `told(number, regions)` when an instruction has written these operands."""
-    regions: list[Region] = []
-
-    def before(number: int) -> None:  # rows are chosen by what is there now
-        regions[:] = [region(place.slot, a, place.kit) for a in accesses]
-
-    return before, lambda number: told(number, regions)
 
 
 def follow(state: CoreState, theirs: CoreState) -> None:

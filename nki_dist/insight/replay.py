@@ -31,7 +31,7 @@ from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.stepping.again import MemoryOf, carry_out
+from nki_dist.runtime.stepping.again import MemoryOf, carry_out
 
 Key: TypeAlias = "tuple[Any, ...]"
 Hook: TypeAlias = "Callable[[int], Any]"  # called with the instruction's number

@@ -1,4 +1,4 @@
-"""What a walk back ends at: arguments, constants, memory that nobody wrote, state at first."""
+"""Collects what a number came from in the end: arguments, constants, memory that nobody wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record tells: writes, and the steps of the way that a number has come."""
+"""The answers of a record as objects: writes, and the steps of the way that a number has come."""
 
 from __future__ import annotations
 
@@ -105,31 +105,6 @@ class NonFinite(At):
         where = elements(self.tensor, self.index, self.count)
         who = f"{self.instruction} at {self.location}, {self.who}, step {self.step}"
         return f"{self.value} at {where}, {how} by {who}"
-
-
-@dataclass
-class Difference(At):
-    """The first instruction at which two records part.
-
-    Attributes:
-        index: of the first element that differs, in its tensor; None if the instructions differ.
-        mine, theirs: its values.
-        count: how many elements differ.
-    """
-
-    index: tuple[int, ...] | None
-    mine: Any
-    theirs: Any
-    count: int
-
-    def __str__(self) -> str:
-        where = f"step {self.step}, {self.who}, {self.instruction} at {self.location}"
-        if self.index is None:
-            return f"{where}: the other record goes on with {self.theirs}"
-        first = f"first {list(self.index)}: {self.mine} and {self.theirs}"
-        if self.count == 1:
-            return f"{where}: 1 element of {self.tensor} differs, {first}"
-        return f"{where}: {self.count:,} elements of {self.tensor} differ, {first}"
 
 
 @dataclass
@@ -325,12 +300,10 @@ class Origin(Printed, Sequence[Step]):
 def shown(values: np.ndarray) -> str:
     """Some values, short."""
     flat = np.asarray(values).reshape(-1)
-    text = ", ".join(f"{v:.6g}" if _is_number(v) else str(v) for v in flat[:SHOWN].tolist())
+    text = ", ".join(
+        f"{v:.6g}" if isinstance(v, (int, float)) else str(v) for v in flat[:SHOWN].tolist()
+    )
     return text + (", ..." if flat.size > SHOWN else "")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
 
 
 def table(lines: Sequence[str], empty: str) -> str:

@@ -1,4 +1,4 @@
-"""What nothing is made of that a launch returns: parts of arguments, and writes that are lost.
+"""Finds parts of arguments, and writes, that nothing a launch returns is made of.
 
 Found by going back through the launch with a mask of each memory's bytes: whether what they hold is
 read, and whether something that is returned is made of it. An instruction of which something is
@@ -41,8 +41,8 @@ def unused(log: Log, rank: int, steps: Sequence[Step]) -> Iterator[str]:
     for slot in launched.slots:
         program = launched.program(slot.core)
         changed = [s for s in program.storages if s.role == "input" and s.written]
-        for kept in (*changed, *(a.storage for _, a in returned(program.outputs))):
-            masks[key_of(slot, kept)] = np.full(kept.nbytes, _READ | _RETURNED, np.uint8)
+        for storage in (*changed, *(a.storage for _, a in returned(program.outputs))):
+            masks[key_of(slot, storage)] = np.full(storage.nbytes, _READ | _RETURNED, np.uint8)
     for end in reversed(range(len(log.instructions))):
         if (born := log.unwritten.get(end)) is not None:
             masks.pop(key_of(launched.slots[log.cores[end]], born), None)

@@ -1,4 +1,4 @@
-"""Instructions carried out in float64, beside the memories of the kernel.
+"""Carries a kernel's instructions out in float64, in memories beside the kernel's own.
 
 Float tensors are replaced by tensors of float64, and where a meaning computes in float32 it is
 given float64: so nothing is rounded to a tensor's type or to float32. Offsets and strides count
@@ -107,13 +107,13 @@ class Beside:
 
     def _buffer(self, storage: Storage) -> np.ndarray:
         narrow = self.kit.narrow.get(storage, storage)
-        held = self.place.kit.bytes_of(narrow)
-        found = self._memory.get(held.ctypes.data)
+        narrow_bytes = self.place.kit.bytes_of(narrow)
+        found = self._memory.get(narrow_bytes.ctypes.data)
         if found is None or len(found) < storage.nbytes:
-            found = self._memory[held.ctypes.data] = aligned(storage.nbytes)
+            found = self._memory[narrow_bytes.ctypes.data] = aligned(storage.nbytes)
             if storage is not narrow:
                 convert = converter(narrow.dtype, float64)
-                convert(found.view(np.float64), held.view(narrow.dtype.storage))
+                convert(found.view(np.float64), narrow_bytes.view(narrow.dtype.storage))
         return found[: storage.nbytes]
 
     # ---- operands -----------------------------------------------------------------------------
@@ -160,6 +160,6 @@ def _in_double(s: Storage) -> Storage:
 
 def in_double(r: Region, bits: np.ndarray) -> np.ndarray:
     """The values of a float region in float64."""
-    made = np.empty(bits.shape, np.float64)
-    converter(r.dtype, float64)(made, bits.view(r.dtype.storage))
-    return made
+    result = np.empty(bits.shape, np.float64)
+    converter(r.dtype, float64)(result, bits.view(r.dtype.storage))
+    return result

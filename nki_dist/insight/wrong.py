@@ -69,10 +69,10 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
         hidden = list(filter(None, (only_rounding(log.launched, one) for one in found)))
         why = "Nothing is off by more than rounding." if hidden else "Nothing is off."
         return Wrong("as expected", said + hidden or ["nothing was compared"], why=why)
-    made = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
+    result = Wrong(c.name, said[:-1] if len(found) > 1 else [], c)
     shape = c.region.shape or (1,)
-    got, wanted, off_here = (np.reshape(a, shape) for a in (c.got, c.wanted, c.wrong))
-    made.said += facts(got, wanted, off_here, rounding_of(log.launched))
+    got, expected, off_here = (np.reshape(a, shape) for a in (c.got, c.expected, c.wrong))
+    result.said += facts(got, expected, off_here, rounding_of(log.launched))
     worst, right = c.worst(), _surely_right(c)
     off = np.flatnonzero(c.wrong)
     bad = {n: _walk(log, c, n) for n in dict.fromkeys([worst, *off[[0, -1]].tolist()])}
@@ -81,10 +81,10 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     good = {n: _walk(log, c, n) for n in dict.fromkeys(some)}
     # What is as expected ends the way of this one: there may be more than outputs to compare with.
     walk = _walk(log, c, worst, trusted(found)) if len(found) > 1 else bad[worst]
-    made.steps, made.complete = walk.steps, walk.complete
+    result.steps, result.complete = walk.steps, walk.complete
     of_rank = f" of rank {rank}" if log.launched.slots[0].ranks > 1 else ""
-    made.ways = [
-        (_element(c, n, of_rank), is_right, _made_of(way))
+    result.ways = [
+        (_element(c, n, of_rank), is_right, _sources(way))
         for is_right, ways in ((False, bad), (True, good))
         for n, way in ways.items()
     ]
@@ -99,23 +99,23 @@ def told(log: Log, found: Sequence[Checked], rank: int) -> Wrong:
     elif odd:
         suspect, fact = odd[-1]  # the earliest
     if first:
-        made.line, made.first = first, True
-        made.why = "is the first line that elements that are off came through, and right ones not"
+        result.line, result.first = first, True
+        result.why = "is the first line that elements that are off came through, and right ones not"
         suspect = [s for s in walk.steps if s.location == first][-1]
     elif suspect is not None:
-        made.line, made.why = suspect.location or "", f"stands out: {fact}."
-        lines = {line: found for line, found in lines.items() if line == made.line}
+        result.line, result.why = suspect.location or "", f"stands out: {fact}."
+        lines = {line: found for line, found in lines.items() if line == result.line}
     else:
-        made.why, nearest = _no_line(c, bool(right.size), complete, lines)
+        result.why, nearest = _no_line(c, bool(right.size), complete, lines)
         suspect = next((s for s in walk.steps if s.location == nearest), None)
-    made.start = suspect or first_to_look_at(walk.steps)[0]
+    result.start = suspect or first_to_look_at(walk.steps)[0]
     of_lines = [f"{text.short(s.location or '?')} {fact}" for s, fact in odd]
-    made.said += [*dict.fromkeys(of_lines)][:_LINES]
-    made.said += [*parts, *_in_words(lines, len(bad), len(good))]
+    result.said += [*dict.fromkeys(of_lines)][:_LINES]
+    result.said += [*parts, *_in_words(lines, len(bad), len(good))]
     odd_lines = [s.location or "" for s, _ in odd]
-    made.others = [*lines, *odd_lines]
-    made.allocated = _allocated(log, [made.line, *odd_lines])
-    return made
+    result.others = [*lines, *odd_lines]
+    result.allocated = _allocated(log, [result.line, *odd_lines])
+    return result
 
 
 def _no_line(c: Checked, right: bool, complete: bool, lines: dict[str, Any]) -> tuple[str, str]:
@@ -135,18 +135,18 @@ def _no_line(c: Checked, right: bool, complete: bool, lines: dict[str, Any]) -> 
     return f"{why}: compare what each of them made with what it should.", nearest
 
 
-def _walk(log: Log, c: Checked, element: int, known: Any = None) -> Walk:
+def _walk(log: Log, c: Checked, element: int, right: Any = None) -> Walk:
     places = c.region.bytes_of(np.asarray([element]))
-    return Walk(log, c.region.key, places, int(c.ends[element]) + 1, _LIMIT, known, odd=True)
+    return Walk(log, c.region.key, places, int(c.ends[element]) + 1, _LIMIT, right, odd=True)
 
 
 def _element(c: Checked, number: int, of_rank: str) -> str:
     index = index_in(c.region.storage, int(c.region.places[number]))
-    numbers = f"{c.got[number]:.6g}, expected {c.wanted[number]:.6g}"
+    numbers = f"{c.got[number]:.6g}, expected {c.expected[number]:.6g}"
     return f"{c.region.storage.title}{list(index)}{of_rank} = {numbers}"
 
 
-def _made_of(way: Walk) -> dict[str, str]:
+def _sources(way: Walk) -> dict[str, str]:
     """Which elements of arguments, and what else that nothing in the launch wrote, by name; ranks
     that give the same are one."""
     sources, ranks = way.sources.all(), defaultdict[tuple[str, str], list[int]](list)
@@ -173,7 +173,7 @@ def _told_apart(log: Log, bad: Sequence[Walk], good: Sequence[Walk]) -> dict[str
     found: dict[str, Any] = {}
     for line in sorted(off[0], key=lambda line: min(off[0][line])):
         through, theirs = [s[line] for s in off], [s[line] for s in right if s[line]]
-        same = sum(any(steps <= known for steps in through) for known in theirs)
+        same = sum(any(steps <= way for steps in through) for way in theirs)
         if all(through) and same < len(good):
             other = set[int]().union(*theirs)
             both = set.union(*through) - other, other
@@ -244,10 +244,10 @@ def _surely_right(c: Checked) -> np.ndarray:
     chance: neither counts."""
     shape = c.region.shape
     flat = (-1, shape[-1]) if len(shape) > 1 else (1, -1)
-    wrong, wanted = c.wrong.reshape(flat), np.abs(c.wanted).reshape(flat)
-    usual = wanted[np.isfinite(wanted)]
+    wrong, expected = c.wrong.reshape(flat), np.abs(c.expected).reshape(flat)
+    usual = expected[np.isfinite(expected)]
     least = 0.1 * usual.mean() if usual.size else np.inf
-    right = ~wrong & (c.ends >= 0).reshape(flat) & (wanted > least)
+    right = ~wrong & (c.ends >= 0).reshape(flat) & (expected > least)
 
     def share(sums: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         off, both = (sums(a.astype(np.int32)) for a in (wrong, wrong | right))

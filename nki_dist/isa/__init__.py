@@ -1,4 +1,6 @@
-"""`nki_dist.isa`: the instructions of a NeuronCore, a file each or with others of their kind.
+"""The instructions of a NeuronCore, a file each or with others of their kind: `nki_dist.isa`.
+
+An instruction is declared once: operands, checks, what it does, what it costs.
 
 `INSTRUCTIONS` maps opcode to the instruction's declaration; codec, executor and timing look there.
 """

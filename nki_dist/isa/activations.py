@@ -24,8 +24,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from nki_dist.errors import invalid
-from nki_dist.isa import _elementwise as e
-from nki_dist.isa import _special as s
+from nki_dist.isa import elementwise as e
+from nki_dist.isa import special_functions as s
 from nki_dist.ops.function import Function, function
 
 Unary: TypeAlias = "Function | np.ufunc"

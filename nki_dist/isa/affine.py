@@ -13,13 +13,13 @@ import numpy as np
 from nki_dist.dtypes import float32, int32, uint32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError, invalid
-from nki_dist.isa._matmul import flat
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, same_partitions
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import CLEAN, OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Array, Kit, overlaps
+from nki_dist.isa.matmul import flat
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Arch, instruction
 from nki_dist.isa.timing_rules import on_gpsimd

@@ -27,8 +27,8 @@ from typing import Final, Literal
 import numpy as np
 
 from nki_dist.errors import invalid
-from nki_dist.isa import _elementwise as e
-from nki_dist.isa._elementwise import Binary
+from nki_dist.isa import elementwise as e
+from nki_dist.isa.elementwise import Binary
 from nki_dist.ops.function import function
 
 Kind = Literal["arith", "compare", "logical", "bitvec"]

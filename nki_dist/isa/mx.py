@@ -14,7 +14,7 @@ import numpy as np
 from nki_dist import dtypes as d
 from nki_dist.dtypes.mx import E8M0_BIAS, E8M0_NAN, e8m0_to_float32, pack_x4, unpack_x4
 from nki_dist.errors import invalid
-from nki_dist.isa import _matmul as m
+from nki_dist.isa import matmul as m
 from nki_dist.isa.checks import check_elements, check_result
 from nki_dist.isa.effects import Effects, Mask, of_one, tile_of
 from nki_dist.isa.indirection import is_indirect

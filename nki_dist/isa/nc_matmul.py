@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nki_dist import dtypes as d
 from nki_dist.errors import invalid
-from nki_dist.isa import _matmul as m
-from nki_dist.isa._transpose import select_columns
+from nki_dist.isa import matmul as m
 from nki_dist.isa.effects import Bits, Effects
 from nki_dist.isa.enums import matmul_perf_mode
 from nki_dist.isa.indirection import is_indirect
@@ -13,6 +12,7 @@ from nki_dist.isa.operands import FLAG, PSUM, SBUF, Choice, Custom, listed, read
 from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, require_generation
 from nki_dist.isa.tensor_engine import Factors
 from nki_dist.isa.timing_rules import array_tile, product_cycles
+from nki_dist.isa.transpose import select_columns
 from nki_dist.program import Access, Instruction
 
 FP8 = frozenset({d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2})

@@ -8,14 +8,14 @@ import numpy as np
 
 from nki_dist.dtypes import bfloat16, float16, float32
 from nki_dist.errors import invalid
-from nki_dist.isa._matmul import check_bank, matrix
-from nki_dist.isa._transpose import identity_matrix, transpose
 from nki_dist.isa.checks import check_result, same_dtype
 from nki_dist.isa.effects import Bits, Effects, Mask, flattened, of_one
 from nki_dist.isa.enums import engine
+from nki_dist.isa.matmul import check_bank, matrix
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, may_reject, op
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
+from nki_dist.isa.transpose import identity_matrix, transpose
 
 
 def default_engine(i: Instruction, arch: Arch) -> str:

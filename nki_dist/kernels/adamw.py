@@ -6,7 +6,7 @@ from math import gcd, prod
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import fused, load, my_tiles, require, sbuf
+from nki_dist.kernels.blocks import fused, load, my_tiles, require, sbuf
 from nki_dist.launcher.kernel import jit
 
 

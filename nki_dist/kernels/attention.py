@@ -15,7 +15,9 @@ from typing import Any
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.attention_backward import flash_attn_bwd
+from nki_dist.kernels.attention_checks import check_attention, window_of
+from nki_dist.kernels.blocks import (
     load,
     load_tiles,
     output,
@@ -25,8 +27,6 @@ from nki_dist.kernels._blocks import (
     tiles,
     turned,
 )
-from nki_dist.kernels.attention_backward import flash_attn_bwd
-from nki_dist.kernels.attention_checks import check_attention, window_of
 from nki_dist.kernels.online_softmax import attend, log_sum_exp
 from nki_dist.launcher.kernel import jit
 

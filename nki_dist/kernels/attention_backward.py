@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.attention_checks import check_attention, window_of
+from nki_dist.kernels.blocks import (
     combine,
     contract,
     load,
@@ -17,7 +18,6 @@ from nki_dist.kernels._blocks import (
     tiles,
     turned,
 )
-from nki_dist.kernels.attention_checks import check_attention, window_of
 from nki_dist.kernels.online_softmax import masked_scores
 from nki_dist.launcher.kernel import jit
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import require
+from nki_dist.kernels.blocks import require
 
 
 def check_attention(q, k, v, v_fits, logit_bias, dropout_p):

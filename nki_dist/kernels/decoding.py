@@ -11,7 +11,7 @@ from typing import Any
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.blocks import (
     activation_sums,
     combine,
     exchanged,

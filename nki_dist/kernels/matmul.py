@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nki_dist.kernels._blocks import matmul_into, output, require
+from nki_dist.kernels.blocks import matmul_into, output, require
 from nki_dist.launcher.kernel import jit
 
 

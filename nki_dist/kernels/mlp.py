@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.blocks import (
     combine,
     contract,
     load_tiles,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import (
+from nki_dist.kernels.blocks import (
     activation_sums,
     combine,
     fused,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.kernels._blocks import output, programs, require, sbuf, tiles
+from nki_dist.kernels.blocks import output, programs, require, sbuf, tiles
 from nki_dist.launcher.kernel import jit
 
 # Bytes of a partition that the rows of one step may take, source and result together.

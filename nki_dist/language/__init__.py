@@ -1,4 +1,4 @@
-"""`nki_dist.language` (`nl`): tensors, data types, operators, loops and program ids."""
+"""What kernels are written in: tensors, data types, operators, loops and program ids (`nl`)."""
 
 # ruff: noqa: F401, F403 -- everything imported here is exported, see `__all__`
 

@@ -1,1 +1,4 @@
-"""What users call: kernels, worlds, arguments in and results out."""
+"""What users call: kernels and worlds; it takes arguments in, has them run, and gives results out.
+
+Begin in `kernel` (`nki.jit`, `kernel[grid](...)`) and `world`; `session` is what outlives a launch.
+"""

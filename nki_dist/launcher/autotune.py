@@ -5,7 +5,7 @@ run. What was chosen is remembered for everything that shapes the programs: code
 compile-time values, platform and world; `key` may say that less matters. Where it can't be shown
 that a kernel is the same as before, it is tuned again, as it is traced again.
 
-Not part of it: contents. If how often loops go round depends on them, the first launch decides.
+Not part of it: contents. If how often loops iterate depends on them, the first launch decides.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nki_dist.launcher.tracebacks import leaves_package, raised_at
 from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing.band import groups
 
-KEPT: Final = 256  # signatures whose choice is remembered, per kernel
+CACHED: Final = 256  # signatures whose choice is remembered, per kernel
 
 Config = dict[str, Any]
 Times = tuple[float, float, float]  # device_us, low_us, high_us
@@ -114,7 +114,7 @@ class Tuner(Shared):
         self.key = None if key is None else tuple(key)
         self.last: Tuning | None = None
         super().__init__()
-        self._known: OrderedDict[Any, Tuning] = OrderedDict()
+        self._cache: OrderedDict[Any, Tuning] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Without what was found: that holds for this process's platform and settings."""
@@ -139,17 +139,17 @@ class Tuner(Shared):
         first = bind_ranks(function, args, {**kwargs, **self.configs[0]}, world.ranks)
         key = self._key(world, function, grid, first[0])
         with self._lock:
-            known = self._known.get(key) if key is not None else None
-        if known is None:
-            known = self._tuned(world, function, grid, args, kwargs, doubts)
+            tuning = self._cache.get(key) if key is not None else None
+        if tuning is None:
+            tuning = self._tuned(world, function, grid, args, kwargs, doubts)
         with self._lock:
-            self.last = known
+            self.last = tuning
             if key is not None:
-                self._known[key] = known
-                self._known.move_to_end(key)
-                while len(self._known) > KEPT:
-                    self._known.popitem(last=False)
-        return {**kwargs, **known.best}
+                self._cache[key] = tuning
+                self._cache.move_to_end(key)
+                while len(self._cache) > CACHED:
+                    self._cache.popitem(last=False)
+        return {**kwargs, **tuning.best}
 
     def _refuse_given(self, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
         try:
@@ -192,11 +192,11 @@ class Tuner(Shared):
     ) -> Tuning:
         found: list[tuple[Config, Times]] = []
         failures: list[ConfigFailure] = []
-        known: dict[str, Times] = {}  # by what is executed
+        cache: dict[str, Times] = {}  # by what is executed
         for config in self.configs:
             try:
                 bound = bind_ranks(function, args, {**kwargs, **config}, world.ranks)
-                times = _estimate(world, function, grid, bound, doubts, known)
+                times = _estimate(world, function, grid, bound, doubts, cache)
             except Exception as error:
                 if _is_ours(error):
                     return Tuning(config, [], [])
@@ -231,19 +231,19 @@ def _estimate(
     grid: Grid,
     bound: list[BoundArguments],
     doubts: Doubts,
-    known: dict[str, Times],
+    times: dict[str, Times],
 ) -> Times:
-    cache = session().cache
-    key, compiled = cache.get(function, _name(function), bound[0], world.arch, grid, world.checks)
+    kernels = session().cache
+    key, compiled = kernels.get(function, _name(function), bound[0], world.arch, grid, world.checks)
     world.check_groups(key, compiled)
     reports = reports_of(world, compiled, bound, doubts(bound))
     trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
     algorithm = forced_algorithm()
     digest = digest_of(world.topology, algorithm, compiled, trips)
-    if digest not in known:
+    if digest not in times:
         p = profile_of(world.topology, algorithm, compiled, trips)
-        known[digest] = p.device_us, p.low_us, p.high_us
-    return known[digest]
+        times[digest] = p.device_us, p.low_us, p.high_us
+    return times[digest]
 
 
 def _is_ours(error: Exception) -> bool:
@@ -324,7 +324,7 @@ def autotune(
     Raises:
         LaunchError: a configuration isn't a dict, or a name isn't a parameter of the kernel.
     """
-    made = _checked(configs)
+    checked = _checked(configs)
     if key is not None and (isinstance(key, str) or not all(isinstance(k, str) for k in key)):
         raise _wrong(f"key={key!r}; allowed: a list of names of parameters")
 
@@ -333,8 +333,8 @@ def autotune(
         tuned = Autotuned(kernel)
         if isinstance(kernel, Kernel):  # where it runs, and whether it is profiled, too
             vars(tuned).update({**vars(kernel), "_kind": tuned._kind})
-        _refuse_unknown(tuned.fn, [*(key or ()), *(name for config in made for name in config)])
-        tuned.tuner = Tuner(made, key)
+        _refuse_unknown(tuned.fn, [*(key or ()), *(name for config in checked for name in config)])
+        tuned.tuner = Tuner(checked, key)
         return tuned
 
     return decorate

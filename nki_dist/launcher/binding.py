@@ -32,7 +32,6 @@ from nki_dist.isa.checks import check_size
 from nki_dist.isa.described import advice, described
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.launcher.in_hbm import InHbm
-from nki_dist.launcher.same_values import Same
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.program import Access, MemoryRegion, TensorSignature
 from nki_dist.program.pytree import flatten, tree_map
@@ -121,6 +120,13 @@ def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
             it returns arrays of one shape and dtype, and equal ones for equal ranks.
     """
     return PerRank(values)
+
+
+@dataclass(frozen=True)
+class Same:
+    """In the place of an argument: what binding it has given for another rank."""
+
+    value: Any
 
 
 @dataclass

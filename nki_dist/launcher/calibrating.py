@@ -34,13 +34,13 @@ class Fit:
 
     Attributes:
         factors: (n,).
-        known: (n,) shares of what was open about each factor that the rows decided, 0 to 1.
+        determined: (n,) shares of what was open about each factor that the rows decided, 0 to 1.
         before, after: (m,) estimated over measured, with all factors 1 and with these.
         left_out: (m,) the same, for each row with factors fitted to the others.
     """
 
     factors: np.ndarray
-    known: np.ndarray
+    determined: np.ndarray
     before: np.ndarray
     after: np.ndarray
     left_out: np.ndarray
@@ -53,11 +53,11 @@ def fit(estimates: Estimates, measured: Sequence[float], count: int) -> Fit:
         estimates: from the factors, (count,), to the time of every row, (m,).
         measured: the times, (m,), in the same unit.
     """
-    wanted = np.log(np.asarray(measured, float))
+    target = np.log(np.asarray(measured, float))
     weight = (NOISE / SPREAD) ** 2 * np.eye(count)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.log(estimates(np.exp(x))) - wanted
+        found: np.ndarray = np.log(estimates(np.exp(x))) - target
         return found
 
     def loss(x: np.ndarray, r: np.ndarray) -> float:
@@ -87,7 +87,7 @@ def fit(estimates: Estimates, measured: Sequence[float], count: int) -> Fit:
     leverage = np.einsum("ij,jk,ik->i", slopes, inverse, slopes)
     return Fit(
         factors=np.exp(x),
-        known=1 - np.diag(inverse) * np.diag(weight),
+        determined=1 - np.diag(inverse) * np.diag(weight),
         before=np.exp(first),
         after=np.exp(r),
         left_out=np.exp(r / (1 - leverage)),

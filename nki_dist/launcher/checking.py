@@ -1,7 +1,7 @@
 """Launches that are looked at instead of made: what `nki-dist check` puts in their place.
 
 A kernel is traced and checked as ever and then run dry (see runtime.dry): its cores synchronise,
-its loops go round and its run-time addresses are looked at, without arithmetic. What it does wrong
+its loops iterate and its run-time addresses are looked at, without arithmetic. What it does wrong
 is kept, and the program goes on with results that hold no contents (see launcher.hollow). Where not
 even their shapes are known, it goes on with an `UnknownResult`, until it looks into that.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
 from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.settings import precise_fp
+from nki_dist.runtime.stepping.again import run_again
+from nki_dist.runtime.stepping.host import Question, Stepped, run_debugged
 from nki_dist.runtime.unread import check_messages
-from nki_dist.stepping.again import run_again
-from nki_dist.stepping.host import Question, Stepped, run_debugged
 
 
 def launch_debugged(
@@ -143,10 +144,16 @@ class _Debugged:
         found: dict[str, NkiError | NkiWarning] = {}
         for rank, compiled in enumerate(self.stepped.compiled):
             if compiled.warnings or compiled.undecided or compiled.unstored:
-                launch, again = self.ordinary(rank), _Again(self, rank)
+                launch, again = self.ordinary(rank), partial(self.again, rank)
                 for one in findings(launch, self._of(rank), again, self.world.checks):
                     found.setdefault(str(one), one)  # ranks that do the same find the same
         tell(found.values())
+
+    def again(self, rank: int, launch: Launch) -> LaunchResult:
+        """What a rank ran once more, in memory that holds zeros; the others run with it."""
+        zeroed = [c.zeroed.as_run for c in self.stepped.compiled]
+        layouts, memories, reports = run_again(self.slots, zeroed, self.inputs)
+        return LaunchResult(layouts[rank], [memories[rank]], reports)
 
     def outputs(self) -> list[Any]:
         """What each rank returned; inputs that were written go back to their arrays."""
@@ -157,26 +164,3 @@ class _Debugged:
                 stepped.compiled, stepped.layouts, stepped.memories, self.bound
             )
         ]
-
-
-class _Again:
-    """Launches what a rank ran once more, in memory that holds zeros; the others run with it.
-
-    Args:
-        debugged: the launch.
-        rank: whose memory is asked for.
-    """
-
-    def __init__(self, debugged: _Debugged, rank: int) -> None:
-        self._debugged = debugged
-        self._rank = rank
-
-    def launch(self, launch: Launch) -> LaunchResult:
-        """The rank's memory after it."""
-        debugged = self._debugged
-        zeroed = [c.zeroed.as_run for c in debugged.stepped.compiled]
-        layouts, memories, reports = run_again(debugged.slots, zeroed, debugged.inputs)
-        return LaunchResult(layouts[self._rank], [memories[self._rank]], reports)
-
-    def close(self) -> None:
-        """It keeps nothing."""

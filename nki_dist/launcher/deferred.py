@@ -23,12 +23,12 @@ from nki_dist.launcher.binding import (
     BoundArguments,
     Kwargs,
     PerRank,
+    Same,
     bind_arguments,
     is_array,
     of_rank,
     take_array,
 )
-from nki_dist.launcher.same_values import same_values
 from nki_dist.launcher.unequal import check_same_signatures, unequal
 from nki_dist.program import TensorSignature
 from nki_dist.program.pytree import flatten
@@ -59,21 +59,21 @@ class Deferred:
             LaunchError: the function raised, or its array isn't of rank 0's shape and dtype.
             NkiValidationError: NKI has no such dtype.
         """
-        wanted = self.signature
-        value = self.values.of(self.rank, self.ranks, wanted.name)
+        expected = self.signature
+        value = self.values.of(self.rank, self.ranks, expected.name)
         if not is_array(value):
             raise LaunchError(
-                f"argument {wanted.name} is {wanted.shape} {wanted.dtype} on rank 0 and "
+                f"argument {expected.name} is {expected.shape} {expected.dtype} on rank 0 and "
                 f"{type(value).__name__} on rank {self.rank}; per_rank functions return an array "
                 "for every rank",
                 code="ranks-differ",
                 numbers={"rank": self.rank},
             )
-        array, shape, dtype = take_array(self.kernel, wanted.name, value)
-        if (shape, dtype) != (wanted.shape, wanted.dtype):
+        array, shape, dtype = take_array(self.kernel, expected.name, value)
+        if (shape, dtype) != (expected.shape, expected.dtype):
             # Of the others nobody knows yet.
-            usual = {(wanted.shape, wanted.dtype): [0]}
-            raise unequal(wanted.name, {**usual, (shape, dtype): [self.rank]})
+            usual = {(expected.shape, expected.dtype): [0]}
+            raise unequal(expected.name, {**usual, (shape, dtype): [self.rank]})
         return array
 
 
@@ -89,32 +89,40 @@ def bind_ranks(
         LaunchError: as of `bind_arguments`, or ranks differ in more than contents, as far as it can
             be seen before all are made.
     """
-    if not any(isinstance(v, PerRank) for v in (*args, *kwargs.values())):
+    given = (*args, *kwargs.values())
+    if not any(isinstance(v, PerRank) for v in given):
         return [bind_arguments(function, args, kwargs)] * ranks
-    first = (
-        [of_rank(v, 0, ranks) for v in args],
-        {k: of_rank(v, 0, ranks) for k, v in kwargs.items()},
-    )
-    mine = bind_arguments(function, tuple(first[0]), first[1])
-    given = [*zip(args, first[0]), *((v, first[1][k]) for k, v in kwargs.items())]
-    later = _later(given, mine) if defer else {}
+
+    def bind(values: Sequence[Any]) -> BoundArguments:
+        named = dict(zip(kwargs, values[len(args) :]))
+        return bind_arguments(function, tuple(values[: len(args)]), named)
+
+    first = [of_rank(v, 0, ranks) for v in given]
+    mine = bind(first)
+    later = _later([*zip(given, first)], mine) if defer else {}
     name = getattr(function, "__name__", type(function).__name__)
+    # What is the same for all ranks and holds no arrays is bound once: a replica group has as many
+    # numbers as the world has ranks, and going through it for each takes longer than most launches.
+    became = (*mine.args, *mine.kwargs.values())
+    given = tuple(
+        v if isinstance(v, PerRank) or _has_arrays(b) else Same(b) for v, b in zip(given, became)
+    )
     found = [mine]
-    args, kwargs = same_values((args, kwargs), (mine.args, mine.kwargs), PerRank)
     for rank in range(1, ranks):
-
-        def of(value: Any, bound: Any, rank: int = rank) -> Any:
-            return bound if id(bound) in later else of_rank(value, rank, ranks)
-
-        positional = tuple(map(of, args, first[0]))
-        named = {k: of(v, first[1][k]) for k, v in kwargs.items()}
-        other = bind_arguments(function, positional, named)
+        other = bind(
+            [f if id(f) in later else of_rank(v, rank, ranks) for v, f in zip(given, first)]
+        )
         for index, values in later.values():
-            made: Any = Deferred(values, name, mine.signatures[index], rank, ranks)
-            other.arrays[index] = other.originals[index] = made
+            array: Any = Deferred(values, name, mine.signatures[index], rank, ranks)
+            other.arrays[index] = other.originals[index] = array
         found.append(other)
     check_same_signatures(found)
     return found
+
+
+def _has_arrays(bound: Any) -> bool:
+    leaves, _ = flatten(bound, lambda value: isinstance(value, TensorSignature))
+    return any(isinstance(leaf, TensorSignature) for _, leaf in leaves)
 
 
 def _later(
@@ -146,7 +154,7 @@ def settled(bound: Sequence[BoundArguments]) -> list[BoundArguments]:
         if id(b) not in found:
             arrays = [a() if isinstance(a, Deferred) else a for a in b.arrays]
             originals = [
-                made if isinstance(o, Deferred) else o for o, made in zip(b.originals, arrays)
+                array if isinstance(o, Deferred) else o for o, array in zip(b.originals, arrays)
             ]
             found[id(b)] = replace(b, arrays=arrays, originals=originals)
     return [found[id(b)] for b in bound]

@@ -14,8 +14,7 @@ import numpy as np
 from nki_dist import dtypes, frameworks
 from nki_dist.dtypes import DType
 from nki_dist.errors import LaunchError, NkiError, TensorSizeError
-from nki_dist.hbm.contents import as_array
-from nki_dist.hbm.layout import Given
+from nki_dist.hbm.layout import Given, as_array
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import PerRank, is_array, of_rank, take_array
 from nki_dist.launcher.in_hbm import InHbm
@@ -191,11 +190,11 @@ def values_by_rank(value: Any, ranks: int, name: str) -> list[Given]:
     if not isinstance(value, PerRank):
         return [_taken(name, value)] * ranks
     first = _taken(name, of_rank(value, 0, ranks))
-    made: dict[int, np.ndarray] = {}
+    cache: dict[int, np.ndarray] = {}
 
     def of(rank: int) -> np.ndarray:
         given = of_rank(value, rank, ranks)
-        if id(given) not in made:
+        if id(given) not in cache:
             found = _taken(name, given)
             if (found.shape, found.dtype) != (first.shape, first.dtype):
                 raise LaunchError(
@@ -206,8 +205,8 @@ def values_by_rank(value: Any, ranks: int, name: str) -> list[Given]:
                 )
             if callable(value.values):
                 return found
-            made[id(given)] = found
-        return made[id(given)]
+            cache[id(given)] = found
+        return cache[id(given)]
 
     if callable(value.values):
         return [first, *(partial(of, rank) for rank in range(1, ranks))]

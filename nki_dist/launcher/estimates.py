@@ -20,7 +20,7 @@ from nki_dist.program import Loop
 from nki_dist.runtime.dry_report import DryRun
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import forced_algorithm
-from nki_dist.timing import COMPILED, Profile
+from nki_dist.timing import Profile
 
 Doubts: TypeAlias = "Callable[[Sequence[BoundArguments]], Collection[int]]"
 """Tells which inputs have no contents, by index."""
@@ -31,35 +31,21 @@ def nothing_unknown(bound: Sequence[BoundArguments]) -> Collection[int]:
     return ()
 
 
-def estimated(
-    world: Any,
-    compiled: Compiled,
-    bound: Sequence[BoundArguments],
-    unknown: Collection[int],
-    schedule: str = COMPILED,
-) -> Profile:
-    """The profile of a launch on a world.
-
-    Args:
-        bound: every rank's arguments.
-        unknown: indices of the inputs without contents.
-        schedule: "compiled" or "program".
-
-    Raises:
-        LaunchError: how often a loop goes round depends on an input without contents.
-        NkiError: its cores wait for each other in vain.
-    """
-    reports = reports_of(world, compiled, bound, unknown)
-    return profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)
-
-
 def reports_of(
     world: Any,
     compiled: Compiled,
     bound: Sequence[BoundArguments],
     unknown: Collection[int],
 ) -> list[CoreReport]:
-    """What cores would tell of a launch: the rounds of loops. Arguments and errors as above."""
+    """What cores would tell of a launch: the rounds of loops.
+
+    Args:
+        bound: every rank's arguments.
+        unknown: indices of the inputs without contents.
+
+    Raises:
+        NkiError: as `World.dry_run`.
+    """
     if has_loops(compiled) or compiled.exchanges:
         found: list[CoreReport] = world.run_dry(compiled, bound, unknown)[1]
         return found
@@ -82,12 +68,14 @@ def estimate_of(
         schedule: "compiled" or "program".
 
     Raises:
-        NkiError: as `estimated`, and of a kernel that doesn't compile.
+        LaunchError: how often a loop iterates depends on an input without contents.
+        NkiError: it doesn't compile, or its cores wait for each other in vain.
     """
     specs = SpecArguments()
     args, kwargs = specs.replaced_in(*world._arrays_for(args, kwargs))
     bound, _, compiled = world._compiled(kernel, grid, args, kwargs, specs.unknown)
-    profile = estimated(world, compiled, bound, specs.unknown(bound), schedule)
+    reports = reports_of(world, compiled, bound, specs.unknown(bound))
+    profile = profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)
     tell([*compiled.warnings, *compiled.unstored])
     return profile
 

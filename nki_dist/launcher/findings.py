@@ -20,8 +20,9 @@ from nki_dist.errors import (
 from nki_dist.launcher.session import session
 from nki_dist.launcher.unwritten import unwritten_after
 from nki_dist.ranges import named
-from nki_dist.runtime.hosts import Launch, Launcher, LaunchResult
+from nki_dist.runtime.hosts import Attempt, Launch, LaunchResult
 from nki_dist.runtime.races import check_races
+from nki_dist.runtime.unread import check_messages
 
 SUMMED: Final[Mapping[type[NkiWarning], str]] = {
     CompilerMayRejectWarning: "AWS's compiler may refuse {} places of this kernel",
@@ -67,15 +68,32 @@ def report_races(
         session().warn(as_warning(race, RaceWarning))
 
 
+def check_run(world: Any, compiled: Compiled, result: LaunchResult) -> None:
+    """Refuse messages that nobody took, and races.
+
+    Args:
+        world: that launched it.
+        compiled: as it was run.
+
+    Raises:
+        CollectiveMismatchError: a core sent more than its partner received.
+        RaceError: as of `report_races`.
+    """
+    if compiled.exchanges:
+        check_messages(result.reports, world.lnc if world.ranks > 1 else 0)
+    if compiled.watched:
+        report_races(compiled, result, world.lnc, world.checks)
+
+
 def findings(
-    launch: Launch, result: LaunchResult, host: Launcher, checks: Checks
+    launch: Launch, result: LaunchResult, attempt: Attempt, checks: Checks
 ) -> Iterator[NkiError | NkiWarning]:
     """What compiling found, and what only the run could tell."""
     compiled = launch.compiled
     yield from compiled.warnings
     yield from compiled.unstored
     if compiled.undecided and not compiled.unstored:
-        yield from unwritten_after(launch, result, host, checks)
+        yield from unwritten_after(launch, result, attempt, checks)
 
 
 def tell(found: Iterable[NkiError | NkiWarning]) -> None:

@@ -68,9 +68,9 @@ class Hollows(Shared):
             if s.role == "input" and s.index not in written | doubted:
                 data = np.ascontiguousarray(bound.arrays[s.index]).reshape(-1)
                 return as_declared(data.view(np.uint8), leaf)
-            made = np.zeros(leaf.shape, leaf.dtype.dtype)
-            self._doubt(made)
-            return made.view(Hollow) if bound.framework is None else made
+            zeros = np.zeros(leaf.shape, leaf.dtype.dtype)
+            self._doubt(zeros)
+            return zeros.view(Hollow) if bound.framework is None else zeros
 
         return returned_as(compiled, bound, read)
 
@@ -104,8 +104,8 @@ class Hollows(Shared):
             return self.given
         while array is not None:
             with self._lock:
-                known = self._doubted.get(id(array))
-            if known is array or isinstance(array, Hollow):
+                doubted = self._doubted.get(id(array))
+            if doubted is array or isinstance(array, Hollow):
                 return True
             array = _base(array)
         return False

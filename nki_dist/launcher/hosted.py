@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from nki_dist.errors import LaunchError, NkiError, UnseenErrorWarning, as_warnin
 from nki_dist.forks import Shared
 from nki_dist.launcher.idle import idlers
 from nki_dist.launcher.residence import Residence
+from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.row import Row
 from nki_dist.launcher.session import idle_after, session
 from nki_dist.launcher.tracebacks import leaves_package
@@ -32,23 +34,31 @@ _W = TypeVar("_W", bound="Hosted")
 class Hosted(Shared):
     """A world's host, for whom `World` says what it is to be; under the world's lock."""
 
-    arch: Arch
-    ranks: int
-    lnc: int
-    host_name: str
-    closed: bool
-    _host: Host | None
-    _memory: int | None
-    _threads: int | None
-    _options: tuple[str | int, str | None]
-    _transport: str
-    _request: dict[str, Any]
-    _algorithm: str
-    _row: Row
-    residence: Residence
-    dry: bool
     wait: Callable[[], None]
-    _used: float  # when a launch began, or was seen to be under way
+
+    def __init__(
+        self,
+        arch: Arch,
+        ranks: int,
+        lnc: int,
+        host: str,
+        dry: bool,
+        memory: int | None,
+        threads: int | None,
+        on_ray: tuple[Any, ...],
+        request: dict[str, Any],
+    ) -> None:
+        self.arch, self.ranks, self.lnc = arch, ranks, lnc
+        self.host_name, self.dry, self.closed = host, dry, False
+        self._memory, self._threads = memory, threads
+        self._on_ray, self._request = on_ray, request  # packing, address and transport, and more
+        self._host: Host | None = None
+        self._used = 0.0  # when a launch began, or was seen to be under way
+        self._algorithm = ""  # asked for when the host was started
+        self.residence = Residence(self)
+        self._row = Row(stopping(self), ResidentLaunch.together)
+        # Launches share the stacks and the actors, so only one may be under way.
+        super().__init__()
 
     @property
     def topology(self) -> Topology:
@@ -150,18 +160,29 @@ class Hosted(Shared):
             else:
                 if (seconds := idle_after()) is not None:
                     idlers().watch(self, seconds)  # which waits for the lock, so for the host
-                self._host = ray_thread().do(_ray_host)(
+                self._host = ray_thread().do(ray_host)(
                     self.ranks,
                     self.lnc,
-                    *self._options,
+                    *self._on_ray,
                     instance,
                     node,
-                    self._transport,
                     session().process,
                     threads=self._threads,
                     **self._request,
                 )
         return self._host
+
+
+def stopping(world: Any) -> Callable[[], None]:
+    """What ends the launch under way in a world, which it doesn't keep alive."""
+    of = weakref.ref(world)
+
+    def stop() -> None:
+        host = getattr(of(), "_host", None)
+        if host is not None:
+            host.stop()
+
+    return stop
 
 
 def ray_request(options: object, group: object) -> dict[str, Any]:
@@ -190,7 +211,7 @@ def _request(options: object, group: object, where: str) -> Any:
     return Request.of(options, group, where)
 
 
-def _ray_host() -> Callable[..., Host]:
+def ray_host() -> Callable[..., Host]:
     """The host on Ray; imports Ray, which a program without it doesn't need.
 
     In Ray's own thread, as an import that is interrupted can't be done again.

@@ -1,4 +1,4 @@
-"""What binding arguments needs to know of tensors that stay in HBM: their shape and dtype."""
+"""Shape and dtype of a tensor that stays in HBM: all that is needed to bind it as an argument."""
 
 from __future__ import annotations
 

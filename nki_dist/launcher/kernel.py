@@ -28,7 +28,6 @@ from nki_dist.isa.spec import tracing
 from nki_dist.launcher.binding import Args, Kwargs, not_a_kernel
 from nki_dist.launcher.estimates import estimate_of
 from nki_dist.launcher.grid import check_launch_grid, make_grid
-from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.launcher.pickling import reduced, stores_by_value
 from nki_dist.launcher.recording import drift_one, record_one
 from nki_dist.launcher.session import implicit_host, session
@@ -58,7 +57,7 @@ class Kernel:
         benchmark_result: what its last call measured; kernels of `nki.benchmark` have it.
     """
 
-    benchmark_result: BenchmarkResult
+    benchmark_result: Any
 
     def __init__(
         self,
@@ -103,14 +102,14 @@ class Kernel:
 
     def but(self, **changes: Any) -> Kernel:
         """The same kernel with other attributes."""
-        made = self.__copy__()
-        vars(made).update(changes)
-        return made
+        changed = self.__copy__()
+        vars(changed).update(changes)
+        return changed
 
     def __copy__(self) -> Kernel:
-        made = object.__new__(type(self))
-        vars(made).update(vars(self))
-        return made
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     def __deepcopy__(self, memo: Any) -> Kernel:
         return self.__copy__()  # as functions, which are copied by reference
@@ -154,9 +153,9 @@ class Kernel:
             NkiValidationError: the edges aren't such pairs; when traced: a name is unknown or means
                 several instructions, or an edge contradicts the order of the kernel's lines.
         """
-        made = edges_of(edges)
-        scheduled = with_edges(self.fn, made)
-        return self.but(fn=scheduled, _scheduled=(self, made))
+        checked = edges_of(edges)
+        scheduled = with_edges(self.fn, checked)
+        return self.but(fn=scheduled, _scheduled=(self, checked))
 
     @leaves_package
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -197,10 +196,10 @@ class Kernel:
         """That world, and the grid of launches on it."""
         places, number = session().places, self.grid is None or type(self.grid) is int
         read = map(os.environ.get, PLACES_READ)
-        asked = self.grid if number else None, self._host, self.platform, self.checks, *read
-        known = places.get(asked) if number else None
-        if known is not None and not known[0].closed:
-            return known
+        query = self.grid if number else None, self._host, self.platform, self.checks, *read
+        cached = places.get(query) if number else None
+        if cached is not None and not cached[0].closed:
+            return cached
         platform = (
             architectures.get(self.platform) if self.platform else architectures.from_environment()
         )
@@ -215,15 +214,15 @@ class Kernel:
             lambda: World(lnc=grid.cores, platform=platform.instance, host=host, check=checks),
         )
         if number and checks.release == ANY:  # else each launch is judged
-            places[asked] = world, grid
+            places[query] = world, grid
         return world, grid
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None or isinstance(self.fn, staticmethod):
             return self
-        made = self.but(fn=types.MethodType(self.fn, instance))
-        functools.update_wrapper(made, made.fn)
-        return made
+        bound = self.but(fn=types.MethodType(self.fn, instance))
+        functools.update_wrapper(bound, bound.fn)
+        return bound
 
     def __repr__(self) -> str:
         grid = "" if self.grid is None else f"[{self.grid}]"

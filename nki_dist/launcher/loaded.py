@@ -69,39 +69,39 @@ def bind_loaded(
 
 
 def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
-    wanted = compiled.inputs
-    if len(arrays) != len(wanted):
+    expected = compiled.inputs
+    if len(arrays) != len(expected):
         raise LaunchError(
-            f"{len(arrays)} arrays for kernel {compiled.kernel}, which takes {len(wanted)}: "
-            + (", ".join(map(_shown, wanted)) or "none"),
+            f"{len(arrays)} arrays for kernel {compiled.kernel}, which takes {len(expected)}: "
+            + (", ".join(map(_shown, expected)) or "none"),
             location=users_line(),
             code="loaded-kernel",
-            numbers={"got": len(arrays), "allowed": len(wanted)},
+            numbers={"got": len(arrays), "allowed": len(expected)},
         )
-    taken = [_taken(compiled.kernel, a, s) for a, s in zip(arrays, wanted)]
+    taken = [_taken(compiled.kernel, a, s) for a, s in zip(arrays, expected)]
     for written in compiled.written_inputs:
         _refuse_shared(compiled, written, arrays, taken)
     foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
     framework = frameworks.describe(arrays[0]) if foreign else None
     stays = any(isinstance(a, InHbm) for a in arrays)
-    return BoundArguments((), {}, wanted, list(arrays), taken, framework, stays)
+    return BoundArguments((), {}, expected, list(arrays), taken, framework, stays)
 
 
-def _taken(kernel: str, value: Any, wanted: TensorSignature) -> np.ndarray:
+def _taken(kernel: str, value: Any, expected: TensorSignature) -> np.ndarray:
     if not is_array(value):
         raise LaunchError(
-            f"{described(value)} for {_shown(wanted)}; a compiled kernel takes arrays only",
+            f"{described(value)} for {_shown(expected)}; a compiled kernel takes arrays only",
             location=users_line(),
             code="loaded-kernel",
         )
-    array, shape, dtype = take_array(kernel, wanted.name, value)
-    if (shape, dtype) != (wanted.shape, wanted.dtype):
+    array, shape, dtype = take_array(kernel, expected.name, value)
+    if (shape, dtype) != (expected.shape, expected.dtype):
         raise LaunchError(
-            f"an array of shape {shape} and dtype {dtype} for {_shown(wanted)}; a compiled kernel "
-            "takes the shapes and types it was compiled for",
+            f"an array of shape {shape} and dtype {dtype} for {_shown(expected)}; a compiled "
+            "kernel takes the shapes and types it was compiled for",
             location=users_line(),
             code="loaded-kernel",
-            numbers={"got": shape, "allowed": wanted.shape},
+            numbers={"got": shape, "allowed": expected.shape},
         )
     return array
 

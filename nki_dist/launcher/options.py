@@ -7,7 +7,7 @@ from typing import Any
 
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOSTS, TRANSPORTS
-from nki_dist.topology.topology import system
+from nki_dist.topology.topology import is_int, system
 
 
 def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str,
         LaunchError: there can't be as many, or the options say how many ranks there are.
     """
     _demand(
-        _is_int(count) and count >= 1,
+        is_int(count) and count >= 1,
         f"count={count!r}; must be a positive int",
         got=count,
         least=1,
@@ -39,20 +39,23 @@ def whole(product: str, options: Mapping[str, Any], count: Any = 1) -> dict[str,
     return {**size, "platform": machine.arch.instance, **options}
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def check_options(
-    host: str, transport: str, timeout: Any, memory: Any, packing: Any, threads: Any
+    host: str,
+    transport: str,
+    timeout: Any,
+    memory: Any,
+    packing: Any,
+    threads: Any,
+    retries: Any,
 ) -> None:
     """Where and within which limits launches run.
 
     Raises:
         LaunchError: there is no such host, transport or packing, or a limit is none.
     """
+    _demand(is_int(retries) and retries >= 0, f"retries={retries!r}; must be an int, 0 or more")
     _demand(
-        packing == "auto" or (_is_int(packing) and packing >= 1),
+        packing == "auto" or (is_int(packing) and packing >= 1),
         f"cores_per_actor={packing!r}; allowed: 'auto' or a positive int",
         got=packing,
         least=1,
@@ -60,7 +63,7 @@ def check_options(
     for name, value, allowed in (("host", host, HOSTS), ("transport", transport, TRANSPORTS)):
         _demand(value in allowed, f"{name}={value!r}; allowed: {', '.join(allowed)}")
     _demand(
-        threads is None or (_is_int(threads) and threads >= 1),
+        threads is None or (is_int(threads) and threads >= 1),
         f"threads={threads!r}; must be a positive int, or None for what NKI_DIST_THREADS says, or "
         "the processors that are left to the world",
         got=threads,
@@ -73,7 +76,7 @@ def check_options(
         got=timeout,
     )
     _demand(
-        memory is None or (_is_int(memory) and memory >= 1 and host == "inprocess"),
+        memory is None or (is_int(memory) and memory >= 1 and host == "inprocess"),
         f"memory={memory!r} with host={host!r}; must be a positive number of bytes, and "
         "host='inprocess', or None",
         got=memory,

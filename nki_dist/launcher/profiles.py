@@ -1,4 +1,4 @@
-"""The simulated time of a launch, from its programs and how often their loops went round."""
+"""The simulated time of a launch, from its programs and how often their loops iterated."""
 
 from __future__ import annotations
 

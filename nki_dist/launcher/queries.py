@@ -25,7 +25,7 @@ class Querier(Shared):
     Args:
         ask: what is asked of a record; `outputs` of these records are None.
         kernel: only launches of kernels of this name; None for all.
-        number: which of the launches of a kernel with alike arguments, from 1 on; None for all.
+        number: which of the launches of a kernel with equal arguments, from 1 on; None for all.
 
     Attributes:
         launches: by kernel name, how many launches there were.
@@ -56,8 +56,8 @@ class Querier(Shared):
         timed = partial(
             profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED, programs
         )
-        made = launched(world, compiled, copied(launch.inputs), programs)
-        record = Record(None, made, result.reports, timed)
+        replayable = launched(world, compiled, copied(launch.inputs), programs)
+        record = Record(None, replayable, result.reports, timed)
         try:
             answer = self._ask(record)
         except NkiError as error:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 def copied(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
     """Copies of all ranks' arrays; what ranks share stays shared."""
-    made: dict[int, np.ndarray] = {}
+    copies: dict[int, np.ndarray] = {}
     for array in (a for arrays in inputs for a in arrays):
-        if id(array) not in made:
-            made[id(array)] = np.array(array, order="C")
-    return [[made[id(a)] for a in arrays] for arrays in inputs]
+        if id(array) not in copies:
+            copies[id(array)] = np.array(array, order="C")
+    return [[copies[id(a)] for a in arrays] for arrays in inputs]
 
 
 def launched(

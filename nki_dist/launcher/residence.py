@@ -1,5 +1,5 @@
-"""The tensors that stay in the HBM of one world's ranks: how much room there is, where they lie,
-what they hold, and what becomes of them when something is lost.
+"""Keeps the tensors that stay in the HBM of one world's ranks: its capacity, where they lie, what
+they hold, and what becomes of them when something is lost.
 
 All of it is called under the world's lock, after the launches before (`row`).
 """
@@ -16,9 +16,8 @@ import numpy as np
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.errors import CoreLostError, LaunchError, NkiError, OutOfMemoryError
-from nki_dist.hbm.contents import as_array
-from nki_dist.hbm.layout import Given
-from nki_dist.hbm.regions import KEPT, Block, Regions
+from nki_dist.hbm.layout import Given, as_array
+from nki_dist.hbm.regions import RESERVE, Block, Regions
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
 from nki_dist.ops.alignment import padded
 from nki_dist.runtime.executor import Stopped
@@ -109,7 +108,7 @@ class Residence:
             tensor._error = None
         refuse_failed(tensor)
 
-    # ---- room ------------------------------------------------------------------------------------
+    # ---- capacity --------------------------------------------------------------------------------
 
     def place(self, tensor: DeviceTensor, host: Host | None) -> None:
         """Give a tensor memory.
@@ -132,7 +131,7 @@ class Residence:
 
     def _empty(self) -> list[int]:
         """Regions that nobody has anything in, but for some that stay for later."""
-        return [n for n in self._regions.empty(KEPT // self.ranks) if n in self.held]
+        return [n for n in self._regions.empty(RESERVE // self.ranks) if n in self.held]
 
     def _hold(self, host: Host, number: int, tensor: DeviceTensor) -> None:
         size = self._regions.sizes[number]
@@ -338,8 +337,8 @@ def restorer(
     for v in values:
         if id(v) not in copies:
             copies[id(v)] = as_array(v).copy()
-    kept: Values = [copies[id(v)] for v in values]
-    return lambda: kept
+    saved: Values = [copies[id(v)] for v in values]
+    return lambda: saved
 
 
 def _place(tensor: DeviceTensor) -> tuple[int, int]:
@@ -359,18 +358,18 @@ def _lost(tensor: DeviceTensor) -> CoreLostError:
 def _unwritten(tensor: DeviceTensor, error: BaseException, what: str) -> NkiError:
     """The error of what was to write it, as that of a tensor; of many that depend on each other the
     first."""
-    made: NkiError
+    wrapped: NkiError
     error = vars(error).get("first", error)
     if isinstance(error, NkiError):
-        made = copy.copy(error)
+        wrapped = copy.copy(error)
     elif isinstance(error, Stopped) or not isinstance(error, Exception):
-        made = LaunchError("it was interrupted", code="launch-interrupted")
+        wrapped = LaunchError("it was interrupted", code="launch-interrupted")
     else:
         said = f"{type(error).__name__}: {error}"
-        made = LaunchError(said, code="launch-interrupted")
-    made.message = (
+        wrapped = LaunchError(said, code="launch-interrupted")
+    wrapped.message = (
         f"tensor {tensor.name} has no value, as {what}, which was to write it, failed: "
-        f"{made.message}"
+        f"{wrapped.message}"
     )
-    vars(made)["first"] = error
-    return made
+    vars(wrapped)["first"] = error
+    return wrapped

@@ -20,8 +20,7 @@ from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
-from nki_dist.hbm.contents import as_array
-from nki_dist.hbm.layout import EMPTY, KEPT_LAYOUTS
+from nki_dist.hbm.layout import CACHED_LAYOUTS, EMPTY, as_array
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, is_array
 from nki_dist.launcher.deferred import settled
 from nki_dist.launcher.device_tensor import DeviceTensor, values_by_rank
@@ -155,10 +154,9 @@ class Resident(Hosted):
         at_once = now or arrays_written or here
         bound = settled(bound)
         if not at_once:
-            copies = copied(
-                [[a for n, a in enumerate(b.arrays) if n not in tensors] for b in bound]
-            )
-            bound = [_with_arrays(b, tensors, of) for b, of in zip(bound, copies)]
+            others = [n for n in range(len(bound[0].arrays)) if n not in tensors]
+            copies = copied([[b.arrays[n] for n in others] for b in bound])
+            bound = [_with_values(b, dict(zip(others, of))) for b, of in zip(bound, copies)]
         line = None if at_once else users_line()
         launch = ResidentLaunch(self, key, compiled, bound, tensors, line, alone)
         if not at_once:
@@ -218,35 +216,24 @@ class Resident(Hosted):
         for n in compiled.written_inputs:
             if n in tensors:
                 self.residence.write(tensors[n], values[n])
-        made = self._as_tensors(outputs, compiled.kernel, alone)
-        return _in_kind(made, alone), result, compiled
+        returned = self._as_tensors(outputs, compiled.kernel, alone)
+        return _in_kind(returned, alone), result, compiled
 
     def _as_tensors(self, outputs: Sequence[Any], kernel: str, alone: bool) -> Any:
         """One tree with DeviceTensors of what every rank returned."""
-        leaves: list[list[np.ndarray]] = []
-
-        def collect(rank: int) -> Callable[[Any], Any]:
-            numbers = iter(range(len(leaves))) if rank else None
-
-            def take(leaf: Any) -> Any:
-                if not is_array(leaf):
-                    return leaf
-                if numbers is None:
-                    leaves.append([])
-                n = len(leaves) - 1 if numbers is None else next(numbers)
-                leaves[n].append(np.asarray(leaf))
-                return _Number(n)
-
-            return take
-
-        trees = [tree_map(collect(rank), out, is_array) for rank, out in enumerate(outputs)]
-        made: list[DeviceTensor] = []
-        for values in leaves:
-            name, dtype = f"{kernel}.{len(made)}", dtypes.of(values[0].dtype)
-            tensor = self._put(values[0].shape, dtype, name, values, None)
-            tensor._alone = alone
-            made.append(tensor)
-        return tree_map(lambda leaf: made[leaf.n] if isinstance(leaf, _Number) else leaf, trees[0])
+        flat = [flatten(out, is_array) for out in outputs]
+        results: list[Any] = []
+        count = 0
+        for leaves in zip(*([leaf for _, leaf in found] for found, _ in flat), strict=True):
+            result = leaves[0]
+            if is_array(result):
+                values = [np.asarray(leaf) for leaf in leaves]
+                name, dtype = f"{kernel}.{count}", dtypes.of(values[0].dtype)
+                result = self._put(values[0].shape, dtype, name, values, None)
+                result._alone = alone
+                count += 1
+            results.append(result)
+        return flat[0][1].unflatten(results)
 
     @leaves_package
     def session(self, gap_us: float | None = None, schedule: str = COMPILED) -> Sequence_:
@@ -261,11 +248,11 @@ class Resident(Hosted):
             A context manager with `.launches`, `.device_us`, `.low_us`, `.high_us`, `.advice()`,
             `.write_report(path)` and `.write_trace(path)`.
         """
-        made = Sequence_(self, gap_us, check_schedule(schedule))
+        sequence = Sequence_(self, gap_us, check_schedule(schedule))
         if self._sessions is None:
             self._sessions = weakref.WeakSet()
-        self._sessions.add(made)
-        return made
+        self._sessions.add(sequence)
+        return sequence
 
     @property
     def sessions(self) -> list[Sequence_]:
@@ -316,10 +303,10 @@ class Resident(Hosted):
         launch = ResidentLaunch(self, key, compiled, bound, tensors, None, alone)
         launch.place_dry()
         unknown = specs.unknown(bound) | set(tensors)
-        known = len(unknown) < len(bound[0].arrays) and has_loops(compiled)
-        reports = None if known else self._dried.get(key)
+        by_values = len(unknown) < len(bound[0].arrays) and has_loops(compiled)
+        reports = None if by_values else self._dried.get(key)
         if reports is None:
-            if len(self._dried) >= KEPT_LAYOUTS:  # most are of kernels long gone
+            if len(self._dried) >= CACHED_LAYOUTS:  # most are of kernels long gone
                 self._dried.clear()
             reports = self._dried[key] = reports_of(self, compiled, bound, unknown)
         result = LaunchResult(EMPTY, [], reports)
@@ -332,25 +319,8 @@ def _in_kind(outputs: Any, alone: bool) -> Any:
     return [outputs] if alone else outputs
 
 
-class _Number:
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-
 def _leaf(value: Any) -> bool:
     return is_array(value) or isinstance(value, (TensorSpec, PerRank))
-
-
-def stopping(world: Any) -> Callable[[], None]:
-    """What ends the launch under way in a world, which it doesn't keep alive."""
-    of = weakref.ref(world)
-
-    def stop() -> None:
-        host = getattr(of(), "_host", None)
-        if host is not None:
-            host.stop()
-
-    return stop
 
 
 def resident(bound: BoundArguments) -> dict[int, DeviceTensor]:
@@ -358,19 +328,8 @@ def resident(bound: BoundArguments) -> dict[int, DeviceTensor]:
     return {n: t for n, t in enumerate(bound.originals) if isinstance(t, DeviceTensor)}
 
 
-def _with_arrays(
-    b: BoundArguments, tensors: Mapping[int, DeviceTensor], others: Sequence[np.ndarray]
-) -> BoundArguments:
-    """The same arguments with other arrays in place of those that aren't in HBM."""
-    arrays, left = list(b.arrays), iter(others)
-    for n in range(len(arrays)):
-        if n not in tensors:
-            arrays[n] = next(left)
-    return replace(b, arrays=arrays)
-
-
 def _with_values(b: BoundArguments, values: Mapping[int, np.ndarray]) -> BoundArguments:
-    """The same arguments with arrays in place of those that are in HBM."""
+    """The same arguments with these arrays in place of some."""
     arrays, originals = list(b.arrays), list(b.originals)
     for n, value in values.items():
         arrays[n] = originals[n] = value

@@ -20,15 +20,14 @@ from nki_dist.hbm.contents import Places
 from nki_dist.hbm.regions import Block
 from nki_dist.launcher.binding import BoundArguments
 from nki_dist.launcher.device_tensor import DeviceTensor
-from nki_dist.launcher.findings import report_races
+from nki_dist.launcher.findings import check_run
 from nki_dist.launcher.residence import Residence
 from nki_dist.launcher.results import as_declared, check_written, give_back_inputs
-from nki_dist.launcher.retrying import Attempt, launch_again
+from nki_dist.launcher.retrying import launch_again
 from nki_dist.launcher.session import session
 from nki_dist.program import Access
 from nki_dist.program.pytree import tree_map
-from nki_dist.runtime.hosts import Host, Launch, LaunchResult
-from nki_dist.runtime.unread import check_messages
+from nki_dist.runtime.hosts import Attempt, Host, Launch, LaunchResult
 
 
 @dataclass(eq=False)
@@ -91,12 +90,12 @@ class ResidentLaunch:
             if (tensor.shape, tensor.nki_dtype) == (leaf.shape, leaf.dtype):
                 return tensor
         name = f"{self.compiled.kernel}.{s.title}"
-        made = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)
+        tensor = DeviceTensor(leaf.shape, leaf.dtype, name, self.world.residence, self.alone)
         if stored:
-            self._stored.setdefault(s.key, []).append(made)
+            self._stored.setdefault(s.key, []).append(tensor)
         else:
-            self._copied.append((made, leaf))
-        return made
+            self._copied.append((tensor, leaf))
+        return tensor
 
     def _new(self) -> list[DeviceTensor]:
         copied = [tensor for tensor, _ in self._copied]
@@ -112,7 +111,7 @@ class ResidentLaunch:
     def place_dry(self) -> None:
         """Account for what it returns, in a world without values."""
         residence: Residence = self.world.residence
-        self._make_room(residence)
+        self._check_capacity(residence)
         for tensor in self._new():
             residence.place(tensor, None)
 
@@ -129,7 +128,7 @@ class ResidentLaunch:
             try:
                 world._refuse_closed()
                 result = self._launch()
-                self._check(result)
+                check_run(world, self.compiled, result)
                 self._copy(result)
                 self._give_back(result)
             except BaseException as error:
@@ -185,7 +184,7 @@ class ResidentLaunch:
     def _is_done(self, result: LaunchResult) -> bool:
         """Take what is left of it; False if checks find something, which it is told alone."""
         try:
-            self._check(result)
+            check_run(self.world, self.compiled, result)
         except NkiError:
             return False
         self._succeed(result)
@@ -206,7 +205,7 @@ class ResidentLaunch:
         """Where its tensors lie; new ones get memory."""
         for tensor in self.tensors.values():
             residence.revive(tensor, host)
-        self._make_room(residence)
+        self._check_capacity(residence)
         places = {("input", n): _block(t).place for n, t in self.tensors.items()}
         for key, several in self._stored.items():
             places[key] = self._place(several, residence, host).place
@@ -234,13 +233,13 @@ class ResidentLaunch:
         return launch_again(begin, launch, world.retries) if world.retries else begin()(launch)
 
     def _inputs(self) -> list[list[Any]]:
-        made: dict[int, list[Any]] = {}
+        cache: dict[int, list[Any]] = {}
         for b in self.bound:
-            if id(b) not in made:
-                made[id(b)] = [None if n in self.tensors else a for n, a in enumerate(b.arrays)]
-        return [made[id(b)] for b in self.bound]
+            if id(b) not in cache:
+                cache[id(b)] = [None if n in self.tensors else a for n, a in enumerate(b.arrays)]
+        return [cache[id(b)] for b in self.bound]
 
-    def _make_room(self, residence: Residence) -> None:
+    def _check_capacity(self, residence: Residence) -> None:
         """See that what the launch needs besides tensors that are there fits, too."""
         if all(t._block is None for t in self._new()):  # else it is made again
             others = [n for n in range(len(self.compiled.inputs)) if n not in self.tensors]
@@ -254,13 +253,6 @@ class ResidentLaunch:
         for other in several[1:]:
             other._block = first._block
         return _block(first)
-
-    def _check(self, result: LaunchResult) -> None:
-        world, compiled = self.world, self.compiled
-        if compiled.exchanges:
-            check_messages(result.reports, world.lnc if world.ranks > 1 else 0)
-        if compiled.watched:
-            report_races(compiled, result, world.lnc, world.checks)
 
     def _copy(self, result: LaunchResult) -> None:
         """Outputs that aren't whole tensors."""

@@ -1,4 +1,4 @@
-"""Tensors on their way between the caller's arrays and the HBM stacks.
+"""Copies tensors between the caller's arrays and simulated HBM, and makes what a kernel returns.
 
 A stack usually holds a tensor as it was declared. With NKI_PRECISE_FP=0 those named in
 `Compiled.wide` hold float32: arguments are converted before they are copied in, results are rounded
@@ -71,17 +71,17 @@ def inputs_as_run(compiled: Compiled, bound: Sequence[BoundArguments]) -> list[l
     """
     if not compiled.wide:
         return [b.arrays for b in bound]
-    made: dict[int, np.ndarray] = {}  # ranks that pass one array go on sharing it
+    cache: dict[int, np.ndarray] = {}  # ranks that pass one array go on sharing it
 
     def stored(b: BoundArguments, index: int) -> np.ndarray:
         array = b.arrays[index]
         if ("input", index) not in compiled.wide:
             return array
-        if id(array) not in made:
+        if id(array) not in cache:
             dtype = b.signatures[index].dtype
             source = array if array.dtype == dtype.storage else array.view(dtype.storage)
-            made[id(array)] = _converted(source, dtype, float32)
-        return made[id(array)]
+            cache[id(array)] = _converted(source, dtype, float32)
+        return cache[id(array)]
 
     return [[stored(b, index) for index in range(len(b.arrays))] for b in bound]
 
@@ -207,7 +207,7 @@ def _view(memory: np.ndarray, at: int, a: Access, dtype: DType) -> np.ndarray:
 
 
 def _converted(array: np.ndarray, source: DType, target: DType) -> np.ndarray:
-    made = np.empty(array.shape, target.storage)
+    converted = np.empty(array.shape, target.storage)
     with np.errstate(all="ignore"):
-        converter(source, target)(made, array)
-    return made
+        converter(source, target)(converted, array)
+    return converted

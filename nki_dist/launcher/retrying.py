@@ -17,12 +17,9 @@ from typing import TypeAlias
 import numpy as np
 
 from nki_dist.errors import CoreLostError, LaunchError, RetryWarning
-from nki_dist.runtime.hosts import Launch, LaunchResult
+from nki_dist.runtime.hosts import Attempt, Launch, LaunchResult
 
 Printed: TypeAlias = "list[tuple[int, str, np.ndarray]]"
-
-
-Attempt: TypeAlias = "Callable[[Launch], LaunchResult]"
 
 
 def launch_again(begin: Callable[[], Attempt], launch: Launch, retries: int) -> LaunchResult:
@@ -74,14 +71,3 @@ def _again(error: CoreLostError, lost: int, retries: int) -> RetryWarning:
         location=error.location,
         core=error.core,
     )
-
-
-def check_retries(retries: object) -> int:
-    """World's argument.
-
-    Raises:
-        LaunchError: it isn't a number of retries.
-    """
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise LaunchError(f"retries={retries!r}; must be an int, 0 or more", code="world-option")
-    return retries

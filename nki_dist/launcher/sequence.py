@@ -2,7 +2,7 @@
 
 `with world.session() as s:` takes down which launches there were; that costs next to nothing, and
 time is worked out when it is asked for, once for each distinct launch. Invariant: launches of the
-same compiled kernel whose loops went round equally often are one entry, whatever their number.
+same compiled kernel whose loops iterated equally often are one entry, whatever their number.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ from functools import lru_cache
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.cachekey import Fingerprinter, Unprovable
 from nki_dist.checks import Checks
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.errors import NkiWarning
 from nki_dist.forks import Shared, once
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from nki_dist.runtime.settings import (
     HOST_VARIABLE,
     OPTIONS_VARIABLE,
@@ -36,7 +36,7 @@ from nki_dist.runtime.settings import (
     precise_fp,
 )
 
-KEPT_KERNELS = 256
+CACHED_KERNELS = 256
 TASK_IDLE = 60.0  # seconds after which processes that a task of Ray has started end
 READ_WHEN_TRACING = (PRECISE_VARIABLE, "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE")
 
@@ -47,7 +47,7 @@ class CompileCache(Shared):
     def __init__(self) -> None:
         super().__init__()
         self._fingerprinter = Fingerprinter()
-        self._kept: OrderedDict[Any, tuple[str, Compiled]] = OrderedDict()
+        self._cache: OrderedDict[Any, tuple[str, Compiled]] = OrderedDict()
         # Worlds know kernels by cache and number, and threads that trace count together: `next` of
         # a count is one step for them.
         self._name = uuid.uuid4().hex[:8]
@@ -73,10 +73,10 @@ class CompileCache(Shared):
         print_key = self.fingerprint(function, values)
         key = None if print_key is None else (print_key, setting)
         with self._lock:
-            known = self._kept.get(key)
-            if known is not None and _fresh(known[1]):
-                self._kept.move_to_end(key)
-                return known
+            cached = self._cache.get(key)
+            if cached is not None and _fresh(cached[1]):
+                self._cache.move_to_end(key)
+                return cached
         compiled = compile_kernel(
             function,
             name,
@@ -92,13 +92,13 @@ class CompileCache(Shared):
         # A kernel that changes what it reads has another key now, and must not be found again.
         if key is not None and self.fingerprint(function, values) == print_key:
             with self._lock:
-                self._kept[key] = entry
-                while len(self._kept) > KEPT_KERNELS:
-                    self._kept.popitem(last=False)
+                self._cache[key] = entry
+                while len(self._cache) > CACHED_KERNELS:
+                    self._cache.popitem(last=False)
         return entry
 
     def fingerprint(self, function: Callable[..., Any], values: Any) -> Any:
-        """Equal for what is traced alike; None where that can't be shown."""
+        """Equal for what gives the same trace; None where that can't be shown."""
         with self._lock:
             try:
                 return self._fingerprinter.fingerprint(function, values)
@@ -190,8 +190,8 @@ def implicit_host() -> str:
     process takes longer to start than most tasks compute.
     """
     host = default_host()
-    asked = any(map(os.environ.get, (HOST_VARIABLE, OPTIONS_VARIABLE)))
-    return "inprocess" if host == "ray" and not asked and in_task() else host
+    is_set = any(map(os.environ.get, (HOST_VARIABLE, OPTIONS_VARIABLE)))
+    return "inprocess" if host == "ray" and not is_set and in_task() else host
 
 
 def idle_after() -> float | None:
@@ -203,6 +203,6 @@ def idle_after() -> float | None:
 @lru_cache(maxsize=1)
 def session() -> Session:
     """The session of this process."""
-    made = Session()
-    atexit.register(made.close)
-    return made
+    new = Session()
+    atexit.register(new.close)
+    return new

@@ -1,4 +1,4 @@
-"""Launches whose arguments may be TensorSpecs."""
+"""Lets TensorSpecs, shapes without contents, stand for arrays in the arguments of a launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SpecArguments:
     """Replaces TensorSpecs in arguments by arrays without memory, and knows these again."""
 
     def __init__(self) -> None:
-        self._made: dict[int, np.ndarray] = {}
+        self._arrays: dict[int, np.ndarray] = {}
 
     def replaced(self, value: Any) -> Any:
         """An argument without TensorSpecs."""
@@ -31,7 +31,7 @@ class SpecArguments:
         if not isinstance(leaf, TensorSpec):
             return leaf
         array = leaf.hollow()  # one each: an array that is passed twice is one tensor
-        self._made[id(array)] = array
+        self._arrays[id(array)] = array
         return array
 
     def replaced_in(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
@@ -43,5 +43,5 @@ class SpecArguments:
         """Indices of the inputs that are a TensorSpec on some rank."""
         found: set[int] = set()
         for b in {id(b): b for b in bound}.values():
-            found |= {n for n, array in enumerate(b.originals) if id(array) in self._made}
+            found |= {n for n, array in enumerate(b.originals) if id(array) in self._arrays}
         return found

@@ -14,12 +14,12 @@ NEAR = 0.7  # of difflib's ratio: one letter in three may differ
 def did_you_mean(error: BaseException) -> str | None:
     """What Python says of an attribute or variable that isn't there: "Did you mean: 'load'?"."""
     if isinstance(error, AttributeError):
-        known = [] if error.obj is None else dir(error.obj)
+        names = [] if error.obj is None else dir(error.obj)
     elif isinstance(error, NameError):
-        known = _variables(error)
+        names = _variables(error)
     else:
         return None
-    public = [n for n in known if not n.startswith("_") or (error.name or "").startswith("_")]
+    public = [n for n in names if not n.startswith("_") or (error.name or "").startswith("_")]
     near = get_close_matches(error.name or "", public, 1, NEAR)
     return f"Did you mean: {near[0]!r}?" if near else None
 

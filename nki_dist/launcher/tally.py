@@ -1,7 +1,7 @@
 """What a process has launched, counted: for `nki-dist profile`, `bench` and `rank`.
 
 Invariant: launches that take the same simulated time by construction (the same compiled kernel on
-the same world, whose loops went round equally often) are one entry. Nothing of their data is kept.
+the same world, whose loops iterated equally often) are one entry. Nothing of their data is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nki_dist.topology.topology import Topology
 
 @dataclass
 class Seen:
-    """Launches that are alike.
+    """Launches that take the same simulated time by construction.
 
     Attributes:
         topology, algorithm: of the world they ran on.
@@ -95,9 +95,9 @@ class TimingChecker(Checker):
     def launch(self, world: Any, kernel: Any, grid: Any, args: Args, kwargs: Kwargs) -> Look:
         """Look at a launch, and count it."""
         look = super().launch(world, kernel, grid, args, kwargs)
-        made = look.launched()
-        if made is not None:
-            compiled, reports = made
+        launched = look.launched()
+        if launched is not None:
+            compiled, reports = launched
             self.tally.count(world, id(compiled), compiled, forced_algorithm(), reports)
         elif look.name not in self.untimed:
             self.untimed.append(look.name)

@@ -80,15 +80,15 @@ def trimmed(error: BaseException) -> TracebackType | None:
         traceback = traceback.tb_next
     ours = [is_machinery(e.tb_frame.f_code) for e in entries]
     if isinstance(error, Diagnostic) or not _within_package(entries, ours):
-        kept = [e for e, machinery in zip(entries, ours) if not machinery]
+        left = [e for e, machinery in zip(entries, ours) if not machinery]
     elif not all(ours):
-        kept = entries[ours.index(False) :]
+        left = entries[ours.index(False) :]
     else:
         return error.__traceback__
-    made = None
-    for e in reversed(kept):
-        made = TracebackType(made, e.tb_frame, e.tb_lasti, e.tb_lineno)
-    return made
+    result = None
+    for e in reversed(left):
+        result = TracebackType(result, e.tb_frame, e.tb_lasti, e.tb_lineno)
+    return result
 
 
 def raised_at(error: BaseException) -> str | None:

@@ -55,7 +55,7 @@ def _like(b: BoundArguments, first: BoundArguments, types: Sequence[tuple[Any, D
 
 
 def unequal(name: str, ranks: Mapping[tuple[tuple[int, ...], DType], Sequence[int]]) -> LaunchError:
-    """The error for an array that isn't alike on all ranks.
+    """The error for an array whose shape or dtype differs between ranks.
 
     Args:
         name: of the argument.

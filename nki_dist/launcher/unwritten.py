@@ -28,13 +28,13 @@ from nki_dist.hbm.layout import Layout
 from nki_dist.program import Access, Storage
 from nki_dist.program.walk import returned
 from nki_dist.ranges import named
-from nki_dist.runtime.hosts import Launch, Launcher, LaunchResult
+from nki_dist.runtime.hosts import Attempt, Launch, LaunchResult
 
 Bytes = np.ndarray[Any, Any]
 
 
 def unwritten_after(
-    launch: Launch, result: LaunchResult, host: Launcher, checks: Checks
+    launch: Launch, result: LaunchResult, attempt: Attempt, checks: Checks
 ) -> Iterator[NkiError | NkiWarning]:
     """What outputs hold that nobody wrote, once for each returned tensor.
 
@@ -45,11 +45,11 @@ def unwritten_after(
     """
     as_run = launch.compiled.as_run
     shared = {a.storage.number: a.storage for _, a in returned(as_run.outputs)}
-    kept = [as_run.programs[0].storages[n] for n, s in shared.items() if s.role == "shared"]
-    if not any(_pattern(s, result.layout, m).any() for s in kept for m in result.memories):
+    stored = [as_run.programs[0].storages[n] for n, s in shared.items() if s.role == "shared"]
+    if not any(_pattern(s, result.layout, m).any() for s in stored for m in result.memories):
         return
     result.memories = [memory.copy() for memory in result.memories]
-    differs = _difference(launch, result, host)
+    differs = _difference(launch, result, attempt)
     for path, place in returned(as_run.outputs):
         if place.storage.role != "shared":
             continue
@@ -65,13 +65,13 @@ def unwritten_after(
 
 
 def _difference(
-    launch: Launch, result: LaunchResult, host: Launcher
+    launch: Launch, result: LaunchResult, attempt: Attempt
 ) -> Callable[[int, Access], np.ndarray]:
     """Which elements of a returned tensor of a rank are others where memory holds zeros."""
     zeroed = launch.compiled.zeroed
     again: Sequence[Bytes] | None
     try:
-        again = host.launch(
+        again = attempt(
             replace(launch, key=f"{launch.key}-zeroed", compiled=zeroed, printer=_silent)
         ).memories
     except NkiError:  # in zeros it goes another way, or its process was lost: the pattern decides

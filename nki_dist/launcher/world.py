@@ -12,32 +12,31 @@ from nki_dist.arch.measured import measured
 from nki_dist.checks import Policy, checks_of
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled, Grid
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, not_a_kernel
+from nki_dist.launcher.binding import (
+    Args,
+    BoundArguments,
+    Kwargs,
+    PerRank,
+    bind_arguments,
+    not_a_kernel,
+)
 from nki_dist.launcher.deferred import bind_ranks, settled
 from nki_dist.launcher.estimates import Doubts, dry_run_of, estimate_of, nothing_unknown
-from nki_dist.launcher.findings import findings, report_races, tell
+from nki_dist.launcher.findings import check_run, findings, tell
 from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.hosted import ray_request
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
 from nki_dist.launcher.profiles import profile_of_reports
 from nki_dist.launcher.recording import Recording
-from nki_dist.launcher.residence import Residence
-from nki_dist.launcher.resident import Resident, stopping
-from nki_dist.launcher.resident_launch import ResidentLaunch
+from nki_dist.launcher.resident import Resident
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
-from nki_dist.launcher.retrying import check_retries, launch_again
-from nki_dist.launcher.row import Row
-from nki_dist.launcher.session import KEPT_KERNELS, session
+from nki_dist.launcher.retrying import launch_again
+from nki_dist.launcher.session import CACHED_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import (
-    Host,
-    Launch,
-    LaunchResult,
-    slots,
-)
+from nki_dist.runtime.hosts import Launch, LaunchResult, slots
 from nki_dist.runtime.printing import Printer
 from nki_dist.runtime.settings import (
     OPTIONS_VARIABLE,
@@ -48,7 +47,6 @@ from nki_dist.runtime.settings import (
     default_transport,
     of_release,
 )
-from nki_dist.runtime.unread import check_messages
 from nki_dist.timing import COMPILED, Profile, check_schedule
 from nki_dist.topology.topology import Topology
 
@@ -121,32 +119,20 @@ class World(Recording, Resident):
         host = default_host() if host is None else host
         transport = default_transport() if transport is None else transport
         named = None if platform is None else architectures.get(platform)
-        self.arch = measured(named or architectures.from_environment(), arch)
-        Topology(self.arch, ranks, lnc)  # refuses what it can't place
-        check_options(host, transport, timeout, memory, cores_per_actor, threads)
-        self.ranks = ranks
-        self.lnc = lnc
-        self._memory = memory
-        self.host_name = host
+        figures = measured(named or architectures.from_environment(), arch)
+        Topology(figures, ranks, lnc)  # refuses what it can't place
+        check_options(host, transport, timeout, memory, cores_per_actor, threads, retries)
         self.checks = of_release(default_check() if check is None else checks_of(check), release)
-        self.closed = False
-        # Launches share the stacks and the actors, so only one may be under way.
-        super().__init__()
-        self._options = (cores_per_actor, address)
-        self._request = ray_request(actor_options, placement_group) if host == "ray" else {}
         self.timeout = default_timeout() if timeout is None else timeout
-        self.retries = check_retries(retries)
-        self._threads = default_threads() if threads is None else threads
-        self._transport = transport
-        self._host: Host | None = None
-        self.dry = dry
-        self.residence = Residence(self)
-        self._row = Row(stopping(self), ResidentLaunch.together)
+        self.retries = retries
         self._dried: dict[str, list[CoreReport]] = {}
         self._sessions = None
-        self._algorithm = ""  # asked for when the host was started
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
+        threads = default_threads() if threads is None else threads
+        on_ray = cores_per_actor, address, transport
+        request = ray_request(actor_options, placement_group) if host == "ray" else {}
+        super().__init__(figures, ranks, lnc, host, dry, memory, threads, on_ray, request)
 
     @classmethod
     def trn2(cls, **options: Any) -> World:
@@ -239,7 +225,7 @@ class World(Recording, Resident):
             A DryRun: what was executed, and what couldn't be checked. Results aren't computed.
 
         Raises:
-            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            LaunchError: how often a loop iterates depends on the contents of a TensorSpec.
         """
         check_schedule(schedule)
         return dry_run_of(self, kernel, args, kwargs, schedule if profile else None)
@@ -256,7 +242,7 @@ class World(Recording, Resident):
             The profile that `run(..., profile=True)` would give.
 
         Raises:
-            LaunchError: how often a loop goes round depends on the contents of a TensorSpec.
+            LaunchError: how often a loop iterates depends on the contents of a TensorSpec.
             NkiError: the kernel doesn't compile.
         """
         return estimate_of(self, kernel, None, args, kwargs, check_schedule(schedule))
@@ -302,7 +288,7 @@ class World(Recording, Resident):
         """Compare the groups of its collectives with the world, once for each kernel."""
         if key not in self._groups_checked:
             check_world(compiled.programs, self.topology, self.checks.strict)
-            if len(self._groups_checked) >= 4 * KEPT_KERNELS:  # most are of kernels long gone
+            if len(self._groups_checked) >= 4 * CACHED_KERNELS:  # most are of kernels long gone
                 self._groups_checked.clear()
             self._groups_checked.add(key)
 
@@ -325,7 +311,9 @@ class World(Recording, Resident):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
+        if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
+            return bind_ranks(function, args, kwargs, self.ranks, defer), grid
+        return [bind_arguments(function, args, kwargs)] * self.ranks, grid
 
     def _launch(
         self,
@@ -379,17 +367,15 @@ class World(Recording, Resident):
                 result = launch_again(lambda: lambda of: start().launch(of), launch, self.retries)
             else:
                 result = start().launch(launch)
-            if compiled.exchanges:
-                check_messages(result.reports, self.lnc if self.ranks > 1 else 0)
-            if compiled.watched:
-                report_races(as_run, result, self.lnc, self.checks)
+            if compiled.exchanges or compiled.watched:
+                check_run(self, as_run, result)
             if self.ranks > 1:
                 layouts = [result.layout] * self.ranks
                 check_written([as_run] * self.ranks, layouts, result.memories, bound)
             if (observer := session().observer) is not None:
                 observer(self, launch, result)
             if compiled.warnings or compiled.undecided or compiled.unstored:
-                tell(findings(launch, result, self._started(), self.checks))
+                tell(findings(launch, result, self._started().launch, self.checks))
             outputs = [
                 read_outputs(as_run, result.layout, memory, b)
                 for b, memory in zip(bound, result.memories)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.dtypes import float32
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa._matmul import deposited, directly, matrix, product
+from nki_dist.isa.matmul import deposited, directly, matrix, product
 from nki_dist.linking.chains import Chain, Chains
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.loads import Load, find_loads

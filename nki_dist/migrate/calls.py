@@ -1,4 +1,4 @@
-"""Rules for single expressions: imports, names, decorators, arguments.
+"""Rewrites single expressions of older programs: imports, names, decorators, arguments.
 
 No line is added or removed, so what later rules find is where it was.
 """
@@ -21,7 +21,6 @@ HINTS: Final = frozenset(
 )  # of loops; no value
 COMPILER: Final = (
     "sbuf psum skip_middle_end_transformations enable_stack_allocator force_auto_alloc no_reorder"
-    " allocation_scope multi_buffer"
 )
 GONE: Final = {
     "nki": ("baremetal", "simulate_kernel", "trace"),
@@ -237,8 +236,8 @@ class Calls(cst.CSTTransformer):
         for n, arg in enumerate(updated.args):
             full = self.names.full(arg.value)
             keyword = arg.keyword.value if arg.keyword is not None else ""
-            wanted = keyword in OPERANDS or (not keyword and n < 6)
-            if wanted and full.startswith("numpy.") and full[6:] in NUMPY:
+            operator = keyword in OPERANDS or (not keyword and n < 6)
+            if operator and full.startswith("numpy.") and full[6:] in NUMPY:
                 new = NUMPY[full[6:]]
                 self._changed("operator", original, f"np.{full[6:]} is nl.{new}")
                 arg = arg.with_changes(value=cst.parse_expression(f"{prefix}.{new}"))

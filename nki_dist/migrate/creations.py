@@ -1,4 +1,4 @@
-"""New tensors of a Beta 1 kernel: their memories, and block dimensions."""
+"""Rewrites how Beta 1 kernels make tensors: memories, and block dimensions as lists of tiles."""
 
 from __future__ import annotations
 

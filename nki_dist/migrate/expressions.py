@@ -1,4 +1,4 @@
-"""Expressions of a Beta 1 kernel: what they become, and what is known of their values.
+"""Rewrites expressions of a Beta 1 kernel, and works out what is known of their values.
 
 An instruction in an expression becomes statements before it (`before`), in the order in which
 Python would have run them.

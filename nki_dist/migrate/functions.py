@@ -1,4 +1,4 @@
-"""Functions of the language in a Beta 1 kernel, and masks."""
+"""Rewrites calls of `nl` functions in a Beta 1 kernel, which take masks and promote dtypes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 
 from nki_dist.language.older import ARITHMETIC, REDUCTIONS, UNARY
 from nki_dist.migrate.creations import Creations
-from nki_dist.migrate.instructions import CREATIONS
 from nki_dist.migrate.results import Valued
 from nki_dist.migrate.subscripts import limits, parsed, shape_of
 from nki_dist.migrate.values import (
@@ -23,6 +22,7 @@ from nki_dist.migrate.values import (
     Value,
 )
 
+_CREATIONS = frozenset({"ndarray", "zeros", "ones", "full"})
 _SCALARS = frozenset({"numpy.float32", "numpy.float64", "numpy.sqrt"})
 _SCALAR = re.compile(r"np\.dtype\(np\.float(32|64)\)")
 
@@ -140,7 +140,7 @@ class Functions(Creations):
             ends = [ast.unparse(a) for a in node.args]
             start = ends[0] if len(ends) == 2 else "0"
             return node, Index((self.length(start, ends[-1]),), ((0, "1"),), start)
-        if name in CREATIONS:
+        if name in _CREATIONS:
             return self.creation(node, name, given)
         if name == "load":
             return self._load(node)
@@ -150,16 +150,12 @@ class Functions(Creations):
             left, right = self.value(node.args[0]), self.value(node.args[1])
             return self.binary(name, left, right, given.get("dtype"))
         if name in UNARY and len(node.args) == 1 and not set(given) - {"dtype"}:
-            argument, value = self.value(node.args[0])
-            if not isinstance(value, Tensor):
-                raise Undecided(f"what nl.{name} is given")
+            argument, value = self.tensor(node.args[0], f"what nl.{name} is given")
             kind = self.dtype(given["dtype"]) if "dtype" in given else value.dtype
             made = ast.Call(node.func, [argument], node.keywords)
             return made, Tensor("sbuf", kind, value.rank)
         if name == "transpose" and len(node.args) == 1 and not given:
-            argument, value = self.value(node.args[0])
-            if not isinstance(value, Tensor):
-                raise Undecided("what nl.transpose is given")
+            argument, value = self.tensor(node.args[0], "what nl.transpose is given")
             text, value = self.transposed(self.named(argument), value)
             return parsed(text), value
         if name == "matmul":
@@ -181,9 +177,7 @@ class Functions(Creations):
             raise Undecided("nl.matmul with more than x, y and whether x is transposed")
         texts, kinds = [], []
         for key in ("x", "y"):
-            made, value = self.value(given[key])
-            if not isinstance(value, Tensor):
-                raise Undecided("what nl.matmul multiplies")
+            made, value = self.tensor(given[key], "what nl.matmul multiplies")
             text = self.named(made)
             if key == "x" and turned == "False":
                 text, value = self.transposed(text, value)

@@ -1,4 +1,4 @@
-"""Kernels of Beta 1, statement by statement.
+"""Rewrites kernels of Beta 1 for today's NKI, statement by statement.
 
 A function is rewritten as a whole or not at all: statements depend on each other, and half a kernel
 would lose what the other half means. What is known at a statement is what holds on every way to it.

@@ -1,4 +1,4 @@
-"""Where tensors lie on the chip: Beta 1's allocation functions, and hints to its compiler.
+"""Replaces Beta 1's allocation functions by memories, and drops hints to its compiler.
 
 `buffer=` of Beta 1 could be an allocation function, which gives each block of a tensor its address.
 Blocks that share an address share capacity and nothing else, and `address=` of nl.ndarray may be

@@ -1,14 +1,20 @@
-"""Instructions of a Beta 1 kernel, which become statements before the one they were in."""
+"""Rewrites instructions of a Beta 1 kernel as statements before the one they were in.
+
+They returned their result; now each needs a tile. Shapes, dtypes and memories are those that Beta 1
+gave results. An argument that isn't known here leaves the call to a person.
+"""
 
 from __future__ import annotations
 
 import ast
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from nki_dist import isa
+from nki_dist.language import older
 from nki_dist.language.older import ARITHMETIC, VECTORS
-from nki_dist.migrate.instructions import RESULTS, parameters, shape_of_result
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import (
     DTYPES,
@@ -25,6 +31,10 @@ from nki_dist.migrate.values import (
 )
 
 Valued = tuple[ast.expr, Value]
+# Instructions that gave back a tile, and the operand that it is like.
+RESULTS: Final = {**older.RESULTS, "activation_reduce": "data", "tensor_reduce": "data"} | {
+    "nc_transpose": "data"
+}
 _FLAGS: Final = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
 
 
@@ -66,6 +76,17 @@ class Instructions(ABC):
         self, function: str, left: Valued, right: Valued, dtype: ast.expr | None = None
     ) -> Valued:
         """`x op y` of tiles and numbers."""
+
+    def tensor(self, node: ast.expr, what: str) -> tuple[ast.expr, Tensor]:
+        """The same, of an expression that has to be a tensor.
+
+        Raises:
+            Undecided: it isn't; says that `what` isn't known.
+        """
+        made, value = self.value(node)
+        if not isinstance(value, Tensor):
+            raise Undecided(what)
+        return made, value
 
     def dtype(self, node: ast.expr) -> str:
         """A dtype by the name that the language has for it, where it has one."""
@@ -117,7 +138,7 @@ class Instructions(ABC):
         operand = RESULTS.get(name)
         if operand is None:
             raise Undecided(f"nisa.{name}, which returned its result")
-        known = parameters(name)
+        known = _parameters(name)
         given = self.arguments(node, known)
         dtype = given.pop("dtype", None)
         unknown = sorted(set(given) - set(known))
@@ -144,7 +165,7 @@ class Instructions(ABC):
             self.before.append(f"{self.nisa}.{name}(dst={target[0]}, {', '.join(arguments)})")
             return parsed(target[0]), target[1]
         where = "psum" if name == "nc_transpose" else "sbuf"
-        made_tile = self._tile(shape_of_result(name, text), kind, where)
+        made_tile = self._tile(_shape_of_result(name, text), kind, where)
         self.before.append(f"{self.nisa}.{name}(dst={made_tile}, {', '.join(arguments)})")
         return parsed(made_tile), Tensor(where, same, rank)
 
@@ -275,3 +296,16 @@ class Instructions(ABC):
         if not isinstance(left[1], Tensor) or not isinstance(right[1], Tensor):
             raise Undecided("what the operands of nisa.tensor_tensor are")
         return self.binary(function, left, right, given.get("dtype"))
+
+
+def _parameters(name: str) -> list[str]:
+    """Of an instruction, but for the tile that it writes: Beta 1's, by name and order."""
+    return [p for p in inspect.signature(getattr(isa, name)).parameters if p != "dst"]
+
+
+def _shape_of_result(name: str, text: str) -> str:
+    """The shape of a result, in terms of the operand that it is like."""
+    if name == "nc_transpose":
+        return f"({text}.shape[1], {text}.shape[0])"
+    columns = older.COLUMNS.get(name, 1 if name == "tensor_reduce" else 0)
+    return f"({text}.shape[0], {columns})" if columns else f"{text}.shape"

@@ -15,7 +15,7 @@ _RULES: Final = {
         "import operator index mask hint dst tile-operator "
         "loop-reduce instances measure removed undecided"
     ),
-    "NKI Loops, Migrating from NKI 0.6.0 to NKI 0.7.0 (docs/nki_0_7.md)": "range grid",
+    "NKI Loops, Migrating from NKI 0.6.0 to NKI 0.7.0 (docs/releases.md)": "range grid",
     f"{_GUIDE}, Migrating from NKI 0.2.0 to NKI 0.3.0": "jit-mode simulate baremetal platform",
     f"{_GUIDE}, Removing block dimensions from NKI kernels": "par-dim",
     f"{_GUIDE}, Improved allocation API": "allocator",

@@ -1,4 +1,4 @@
-"""Simple statements of a Beta 1 kernel: assignments, stores, calls."""
+"""Rewrites simple statements of a Beta 1 kernel: assignments, stores, calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from nki_dist.migrate.expressions import OPERATORS, Expressions
-from nki_dist.migrate.instructions import RESULTS
+from nki_dist.migrate.results import RESULTS
 from nki_dist.migrate.subscripts import limits, parsed
 from nki_dist.migrate.values import (
     FLOATS,
@@ -280,9 +280,7 @@ class Statements(Expressions):
 
     def _stored(self, node: ast.expr, mask: Mask | None) -> tuple[str, Tensor]:
         """What is stored, cut to what a mask of the destination leaves."""
-        made, value = self.value(node)
-        if not isinstance(value, Tensor):
-            raise Undecided(f"what nl.store is given: {ast.unparse(node)}")
+        made, value = self.tensor(node, f"what nl.store is given: {ast.unparse(node)}")
         source = ast.unparse(made)
         left = limits(mask)
         if mask is None:

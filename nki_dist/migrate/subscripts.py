@@ -1,4 +1,4 @@
-"""Index expressions of Beta 1 as slices or access patterns.
+"""Writes index expressions of Beta 1 as slices or access patterns.
 
 `x[i, j]` has the shape that its index expressions broadcast to. If each of them counts one
 dimension, in order, that is a slice; else it is the access pattern with the same addresses.

@@ -1,4 +1,4 @@
-"""`nl.loop_reduce` of Beta 1: a sum over the rounds of a loop, kept in float32.
+"""Rewrites `nl.loop_reduce` of Beta 1, a sum over the rounds of a loop, kept in float32.
 
 What isn't reduced over keeps a sum of its own: they are in a list that is made before the loop. Its
 first round appends copies, later ones add to them, and both meet them in the same order.
@@ -105,9 +105,7 @@ class Sums(Instructions):
                 "nl.loop_reduce with other arguments than x, op, loop_indices and dtype="
             )
         outer, index, first = self._rounds(given["loop_indices"])
-        made, value = self.value(given["x"])
-        if not isinstance(value, Tensor):
-            raise Undecided("what nl.loop_reduce is given")
+        made, value = self.tensor(given["x"], "what nl.loop_reduce is given")
         text = self.named(made)
         if value.dtype.rpartition(".")[2] not in FLOATS:
             kinds = ", ".join(f"{self.nl}.{kind}" for kind in sorted(FLOATS))

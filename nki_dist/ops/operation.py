@@ -1,4 +1,4 @@
-"""An operation is a function on arrays with its arguments, as data that is compared and printed."""
+"""An operation: a function on arrays with its arguments, as data that is compared and printed."""
 
 from __future__ import annotations
 

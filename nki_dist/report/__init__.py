@@ -1,4 +1,4 @@
-"""Profiles as pages: one HTML file that fetches nothing, and what a notebook shows.
+"""Shows profiles and records: pages (one HTML file that fetches nothing), and notebooks' tables.
 
 Works on a profile's numbers (`Profile.to_dict()`) and its timeline, and knows nothing of launches.
 Invariant: equal profiles and equal sources give equal bytes; no host clock is read. Nothing is

@@ -80,21 +80,20 @@ class _Kinds:
     """Numbers for instructions and lines; what reads alike has one, whatever core runs it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], int] = {}
+        self._cache: dict[tuple[int, int], int] = {}
         self.kinds: dict[tuple[Any, ...], int] = {}
         self.lines: dict[str, int] = {}
 
     def of(self, core: CoreTimeline, i: Instruction, tables: str = "") -> int:
         key = (id(core.graph.program), -1 - i.ordinal if tables else i.ordinal)
-        number = self._known.get(key)
+        number = self._cache.get(key)
         if number is None:
-            where = core.graph.program.where(i.location) or "?"
-            line = self.lines.setdefault(where, len(self.lines))
+            line = self.lines.setdefault(core.graph.line(i.location), len(self.lines))
             what: tuple[Any, ...] = tables, 1
             if not tables:
                 what = _tensors(i), int(core.costs[i.ordinal].known)
             kind = TABLES if tables else i.opcode, i.engine, line, *what
-            number = self._known[key] = self.kinds.setdefault(kind, len(self.kinds))
+            number = self._cache[key] = self.kinds.setdefault(kind, len(self.kinds))
         return number
 
 
@@ -138,7 +137,7 @@ def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Co
     place[order] = np.arange(len(order))
     by_position = {key: int(n) for key, n in zip(where, place, strict=True)}
     critical = {(p.core, p.position) for p in pieces}
-    made = Columns(
+    events = Columns(
         rows,
         list(kinds.kinds),
         list(kinds.lines),
@@ -152,37 +151,37 @@ def columns(timeline: Timeline, pieces: Sequence[Piece], most: int = MOST) -> Co
         np.array([max(at, -1) for _, at in where], np.int32)[order],
     )
     row_of = row_of[order]
-    if len(made) > most:
-        row_of = _merge(made, row_of, timeline.total_ns, most)
-    edges = np.searchsorted(row_of, np.arange(len(made.rows) + 1))
-    for n, made_row in enumerate(made.rows):
-        made_row.first, made_row.last = int(edges[n]), int(edges[n + 1])
-    return made
+    if len(events) > most:
+        row_of = _merge(events, row_of, timeline.total_ns, most)
+    edges = np.searchsorted(row_of, np.arange(len(events.rows) + 1))
+    for n, each in enumerate(events.rows):
+        each.first, each.last = int(edges[n]), int(edges[n + 1])
+    return events
 
 
-def _merge(made: Columns, row: np.ndarray, total: float, most: int) -> np.ndarray:
+def _merge(events: Columns, row: np.ndarray, total: float, most: int) -> np.ndarray:
     """Make one event of those of a row that begin in the same slice and are shorter than it."""
-    slices = max(1, most // (2 * max(1, len(made.rows))))
+    slices = max(1, most // (2 * max(1, len(events.rows))))
     width = total / slices
-    alone = (made.took >= width) | (made.critical > 0)
-    slot = row * (slices + 1) + np.minimum(made.start / width, slices).astype(np.int64)
+    alone = (events.took >= width) | (events.critical > 0)
+    slot = row * (slices + 1) + np.minimum(events.start / width, slices).astype(np.int64)
     # What stays alone gets a slot of its own, after all slices.
-    slot[alone] = (slices + 1) * len(made.rows) + np.flatnonzero(alone)
+    slot[alone] = (slices + 1) * len(events.rows) + np.flatnonzero(alone)
     _, first, back, count = np.unique(
         slot, return_index=True, return_inverse=True, return_counts=True
     )
     end = np.zeros(len(first))
-    np.maximum.at(end, back, made.start + made.took)
-    keep = np.lexsort((made.start[first], row[first]))
+    np.maximum.at(end, back, events.start + events.took)
+    keep = np.lexsort((events.start[first], row[first]))
     one, many = first[keep], count[keep] > 1
     place = np.empty(len(keep), np.int64)
     place[keep] = np.arange(len(keep))
-    cause = made.cause[one]
-    known = (cause >= 0) & ~many
-    made.cause = np.where(known, place[back[np.where(known, cause, 0)]], -1).astype(np.int32)
-    made.took = end[keep] - made.start[one]
-    made.start, made.merged = made.start[one], count[keep].astype(np.uint32)
-    made.kind = np.where(many, MERGED, made.kind[one]).astype(np.uint32)
-    made.reason, made.critical = made.reason[one], made.critical[one]
-    made.position = np.where(many, -1, made.position[one]).astype(np.int32)
+    cause = events.cause[one]
+    caused = (cause >= 0) & ~many
+    events.cause = np.where(caused, place[back[np.where(caused, cause, 0)]], -1).astype(np.int32)
+    events.took = end[keep] - events.start[one]
+    events.start, events.merged = events.start[one], count[keep].astype(np.uint32)
+    events.kind = np.where(many, MERGED, events.kind[one]).astype(np.uint32)
+    events.reason, events.critical = events.reason[one], events.critical[one]
+    events.position = np.where(many, -1, events.position[one]).astype(np.int32)
     return row[one]

@@ -14,7 +14,7 @@ SLICES: Final = 240  # of time, in the chart of busy engines
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma", "cc")
 
 
-def busy(made: Columns, timeline: Timeline) -> dict[str, Any]:
+def busy(events: Columns, timeline: Timeline) -> dict[str, Any]:
     """For each engine the share of every slice of time in which it worked, over all cores.
 
     "dma" is the time in which at least one transfer moved data.
@@ -22,9 +22,9 @@ def busy(made: Columns, timeline: Timeline) -> dict[str, Any]:
     total = timeline.total_ns
     edges = np.linspace(0.0, total, SLICES + 1)
     spans: dict[tuple[str, int], list[np.ndarray]] = {}
-    for row in made.rows:
+    for row in events.rows:
         at = slice(row.first, row.last)
-        pair = np.stack([made.start[at], made.start[at] + made.took[at]], axis=1)
+        pair = np.stack([events.start[at], events.start[at] + events.took[at]], axis=1)
         spans.setdefault((row.engine, row.core), []).append(pair)
     shares: dict[str, np.ndarray] = {}
     for (engine, _), pairs in spans.items():
@@ -105,7 +105,7 @@ def collectives(timeline: Timeline) -> list[dict[str, Any]]:
         for at, i in enumerate(core.graph.executed):
             if i.engine != "cc":
                 continue
-            line = core.graph.program.where(i.location) or "?"
+            line = core.graph.line(i.location)
             entry = found.setdefault(
                 (i.opcode, line),
                 {"opcode": i.opcode, "line": line, "count": 0, "longest_us": 0.0, "apart_us": 0.0},
@@ -113,8 +113,8 @@ def collectives(timeline: Timeline) -> list[dict[str, Any]]:
             entry["count"] += 1
             took = (core.end[at] - core.start[at]) / 1000
             entry["longest_us"] = max(entry["longest_us"], took)
-            held = core.held.get(at)
-            if held is not None:
-                late = timeline.cores[held[0]].start[held[1]] - core.start[at]
+            last = core.held.get(at)
+            if last is not None:
+                late = timeline.cores[last[0]].start[last[1]] - core.start[at]
                 entry["apart_us"] = max(entry["apart_us"], late / 1000)
     return sorted(found.values(), key=lambda e: (-e["longest_us"], e["line"]))

@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nki_dist.arch import Arch
-from nki_dist.program import MemoryRegion, Storage
+from nki_dist.program import Storage
+from nki_dist.timing.capacity import usable_bytes
 from nki_dist.timing.timeline import CoreTimeline
 
 MOST: Final = 60_000  # boxes of a page
@@ -59,12 +60,8 @@ class Occupation:
 def occupations(number: int, core: CoreTimeline, arch: Arch) -> list[Occupation]:
     """SBUF and PSUM of a core."""
     spans = _spans(core)
-    capacity = {
-        MemoryRegion.sbuf: arch.sbuf_usable_bytes,
-        MemoryRegion.psum: arch.psum_usable_banks * arch.psum_bank_bytes,
-    }
     found = []
-    for region, most in capacity.items():
+    for region, most in usable_bytes(arch).items():
         lives = [
             (start, end, s)
             for s, (start, end) in spans.items()

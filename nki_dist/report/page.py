@@ -70,7 +70,7 @@ def _parts(
     profile: Mapping[str, Any], timeline: Timeline, advice: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
     """What goes where in the page."""
-    made = columns(timeline, critical_path(timeline))
+    drawn = columns(timeline, critical_path(timeline))
     sources = listings(profile["lines"])
     return {
         "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
@@ -83,7 +83,7 @@ def _parts(
         "changes": text.changes(profile),
         "assumed": text.assumed(profile),
         "ranks": text.ranks(timeline, figures.collectives(timeline)),
-        "data": packed(_data(profile, timeline, made, sources)),
+        "data": packed(_data(profile, timeline, drawn, sources)),
         "script": scripts(SCRIPTS),
     }
 
@@ -125,31 +125,31 @@ def bundle(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     return b"".join(pieces)
 
 
-def events(timeline: Timeline, made: Columns, sources: Sequence[Listing]) -> dict[str, Any]:
+def events(timeline: Timeline, drawn: Columns, sources: Sequence[Listing]) -> dict[str, Any]:
     """The head of what a page's timeline draws; `made` has its columns."""
     return {
         "total_ns": timeline.total_ns,
         "cores": [f"rank {c.seat.rank} core {c.seat.core}" for c in timeline.cores],
-        "rows": [[r.core, r.name, r.engine, r.first, r.last] for r in made.rows],
-        "kinds": made.kinds,
-        "lines": [[line, anchor(line, sources)] for line in made.lines],
+        "rows": [[r.core, r.name, r.engine, r.first, r.last] for r in drawn.rows],
+        "kinds": drawn.kinds,
+        "lines": [[line, anchor(line, sources)] for line in drawn.lines],
         "reasons": REASONS,
         "messages": _messages(timeline),
     }
 
 
 def _data(
-    profile: Mapping[str, Any], timeline: Timeline, made: Columns, sources: Sequence[Listing]
+    profile: Mapping[str, Any], timeline: Timeline, drawn: Columns, sources: Sequence[Listing]
 ) -> bytes:
     head = {
-        **events(timeline, made, sources),
+        **events(timeline, drawn, sources),
         "critical_us": profile["critical"],
         "memories": _memories(timeline),
-        "busy": figures.busy(made, timeline),
+        "busy": figures.busy(drawn, timeline),
         "roofline": figures.roofline(profile, timeline),
         "ranks": figures.ranks(timeline),
     }
-    return bundle(head, made.arrays())
+    return bundle(head, drawn.arrays())
 
 
 def anchor(line: str, sources: Sequence[Listing]) -> str:

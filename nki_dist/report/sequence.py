@@ -86,8 +86,8 @@ def repeats(order: NDArray[np.intp], longest: int = _LONGEST) -> list[Any]:
 
     Short patterns first, so that a pattern can be made of patterns.
     """
-    items, known = order.astype(np.int64), {}
-    made: list[Any] = list(range(int(items.max()) + 1)) if len(items) else []
+    items, numbers = order.astype(np.int64), {}
+    patterns: list[Any] = list(range(int(items.max()) + 1)) if len(items) else []
     period = 1
     while 2 * period <= len(items) and period <= longest:
         pieces, at = [], 0
@@ -98,14 +98,14 @@ def repeats(order: NDArray[np.intp], longest: int = _LONGEST) -> list[Any]:
             times = (last - start) // period + 1
             if times > 1:
                 key = times, tuple(items[start : start + period].tolist())
-                if key not in known:
-                    known[key] = len(made)
-                    made.append((times, tuple(made[n] for n in key[1])))
-                pieces += [items[at:start], np.array([known[key]])]
+                if key not in numbers:
+                    numbers[key] = len(patterns)
+                    patterns.append((times, tuple(patterns[n] for n in key[1])))
+                pieces += [items[at:start], np.array([numbers[key]])]
                 at = start + times * period
         period = 1 if pieces else period + 1
         items = np.concatenate([*pieces, items[at:]])
-    return [made[n] for n in items.tolist()]
+    return [patterns[n] for n in items.tolist()]
 
 
 def _line(line: SequenceProfile) -> str:

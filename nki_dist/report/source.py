@@ -62,14 +62,14 @@ def _parts(text: Sequence[str], used: Collection[int]) -> list[tuple[int, list[s
     if not text:
         return []
     functions = _functions("\n".join(text))
-    wanted: set[int] = set()
+    shown: set[int] = set()
     for number in used:
         enclosing = [f for f in functions if f[0] <= number <= f[1]]
         # The innermost: a function defined in another is shown alone.
         first, last = max(enclosing, default=(number - CONTEXT, number + CONTEXT))
-        wanted.update(range(max(1, first), min(len(text), last) + 1))
+        shown.update(range(max(1, first), min(len(text), last) + 1))
     parts: list[tuple[int, list[str]]] = []
-    for number in sorted(wanted):
+    for number in sorted(shown):
         if parts and parts[-1][0] + len(parts[-1][1]) == number:
             parts[-1][1].append(text[number - 1])
         else:

@@ -236,8 +236,8 @@ def changes(p: Mapping[str, Any]) -> str:
          escaped(short(c["location"]))]
         for c in p["changes"][:_LINES]
     ]  # fmt: skip
-    made = table(["count", "bytes", "what", "line"], rows, 2)
-    return f"<section><h2>What the compiler is taken to change</h2>{made}</section>"
+    html = table(["count", "bytes", "what", "line"], rows, 2)
+    return f"<section><h2>What the compiler is taken to change</h2>{html}</section>"
 
 
 def assumed(p: Mapping[str, Any]) -> str:
@@ -260,15 +260,15 @@ def ranks(timeline: Timeline, collectives: Sequence[Mapping[str, Any]]) -> str:
     """The section of ranks or cores; empty for one core."""
     if len(timeline.cores) < 2:
         return ""
-    made = ""
+    html = ""
     if collectives:
         rows = [
             [us(c["longest_us"]), us(c["apart_us"]), f"{c['count']:,}", escaped(c["opcode"]),
              escaped(short(c["line"]))]
             for c in collectives[:_LINES]
         ]  # fmt: skip
-        made = "<h3>Collectives</h3>" + table(
+        html = "<h3>Collectives</h3>" + table(
             ["longest µs", "ranks apart by µs", "count", "collective", "line"], rows, 3
         )
     title = "Ranks" if len({c.seat.rank for c in timeline.cores}) > 1 else "Cores"
-    return f"<section><h2>{title}</h2><div id=ranks class=chart></div>{made}</section>"
+    return f"<section><h2>{title}</h2><div id=ranks class=chart></div>{html}</section>"

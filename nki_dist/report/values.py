@@ -43,11 +43,11 @@ def source(listings: Sequence[Listing], wrong: Any) -> str:
         if count is None and where in allocated:
             used = " class=suspect"
         times = "" if count is None else f"{int(count):,}×"
-        made = "".join(f"<i>{text.escaped(one)}</i>" for one in allocated.get(where, ()))
+        html = "".join(f"<i>{text.escaped(one)}</i>" for one in allocated.get(where, ()))
         indent = len(line) - len(line.lstrip())
         return (
             f"<tr{used}><td class=n>{times}</td><td class=no>{number}</td>"
-            f"<td class=src style=--indent:{indent}ch>{line}{made}</td></tr>"
+            f"<td class=src style=--indent:{indent}ch>{line}{html}</td></tr>"
         )
 
     return "".join(
@@ -68,8 +68,8 @@ def tensors(told: Sequence[Sequence[Any]]) -> str:
         ]
         for (name, memory, shape, dtype), numbers in list(kinds.items())[:_TENSORS]
     ]
-    made = text.table(["tensor", "memory", "shape", "dtype", ""], rows, 0)
-    return made + text.rest(len(kinds) - len(rows))
+    html = text.table(["tensor", "memory", "shape", "dtype", ""], rows, 0)
+    return html + text.rest(len(kinds) - len(rows))
 
 
 def dimensions(shape: Iterable[int]) -> str:
@@ -87,8 +87,8 @@ def difference(wrong: Any, chain: str) -> str:
     if right is not None:
         ways.remove(right)
         ways.insert(1, right)
-    made = _made_of(ways[:2]) if ways else ""
-    made += text.details(len(ways) - 2, _made_of(ways[2:]))
+    html = _sources(ways[:2]) if ways else ""
+    html += text.details(len(ways) - 2, _sources(ways[2:]))
     items = "".join(f"<li>{text.escaped(s)}</li>" for s in wrong.said)
     line = f"<p class=verdict>{text.escaped(wrong.why)}</p>"
     if wrong.line:
@@ -96,12 +96,12 @@ def difference(wrong: Any, chain: str) -> str:
         line = f"<p class=verdict><b class=mark>{short}</b> {text.escaped(wrong.why)}</p>"
     return (
         f"<section id=difference><h2>Beside what was expected: {text.escaped(wrong.name)}</h2>"
-        f"{line}<ul class=facts>{items}</ul><div class=pictures id=compared></div>{made}{chain}"
+        f"{line}<ul class=facts>{items}</ul><div class=pictures id=compared></div>{html}{chain}"
         "</section>"
     )
 
 
-def _made_of(ways: Sequence[Any]) -> str:
+def _sources(ways: Sequence[Any]) -> str:
     """What elements were made of: a column for each of them, a row for each argument."""
     heads = [
         f"<b class={'ok' if right else 'mark'}>{'right' if right else 'off'}</b> "
@@ -131,14 +131,14 @@ def head(program: Program, slot: CoreSlot, steps: int) -> str:
 def left_out(pictures: Sequence[Any], most: int) -> str:
     """What of pictures isn't in the file, which has no more than `most` bytes."""
     sampled = sum(p.every != (1, 1) for p in pictures)
-    kept = sum(p.values.size for p in pictures)
+    included = sum(p.values.size for p in pictures)
     whole = sum(p.shape[0] * p.shape[1] for p in pictures)
     if not sampled:
         return "<p class=note>Every element of every picture is in this file.</p>"
     return (
         f"<p class=note>{sampled:,} of {len(pictures):,} pictures are samples: every second, "
-        f"fourth, ... row or column. Of {whole:,} elements that were written, {kept:,} are in this "
-        f"file, which may have {text.size(most)} (<code>max_size=</code>, "
+        f"fourth, ... row or column. Of {whole:,} elements that were written, {included:,} are in "
+        f"this file, which may have {text.size(most)} (<code>max_size=</code>, "
         "<code>--max-size</code>). "
         "Ranges, NaN and infinities are those of all elements. <code>nki-dist view</code> shows "
         "all elements of a step.</p>"

@@ -94,7 +94,7 @@ class Binder:
         self.recorder = Recorder(kit, placed.linked.masked)
         self._late = AtRunTime(kit, partial(_single, kit, placed.linked.masked))
         self._watched = frozenset(self._program.facts.get("watched", ()))
-        self._made: dict[int, dict[Any, Any]] = {}
+        self._core_caches: dict[int, dict[Any, Any]] = {}
         self._table: list[Any] = []
         self._steps: list[Step] = []
         self._lane_tables: dict[int, list[Any]] = {}
@@ -131,12 +131,12 @@ class Binder:
             found = self._buffers[space] = self._placed_errors(self._found, space)
         return found
 
-    def _placed_errors(self, found: Callable[..., np.ndarray], *asked: Any) -> np.ndarray:
+    def _placed_errors(self, found: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
         """Memory of a space, the last that is asked for."""
         try:
-            return found(*asked)
+            return found(*arguments)
         except MemoryError as error:
-            i, core = self._placed.greediest(asked[-1]), self._kit.slot.name
+            i, core = self._placed.greediest(arguments[-1]), self._kit.slot.name
             if i is None:
                 raise typed(error).at(core=core) from error
             raise_at(error, i, self._program.where(i.location), core)
@@ -187,16 +187,18 @@ class Binder:
 
     def _segment(self, segment: PlacedSegment) -> Segment:
         steps = self._steps
-        made = [steps[step] if type(step) is int else self._settled(step) for step in segment.steps]
+        bound = [
+            steps[step] if type(step) is int else self._settled(step) for step in segment.steps
+        ]
         if self._watched:
-            made = [self._recorded(step, n, segment) for n, step in enumerate(made)]
-        return Segment(made, segment.instructions, segment.moves and not self._watched)
+            bound = [self._recorded(step, n, segment) for n, step in enumerate(bound)]
+        return Segment(bound, segment.instructions, segment.moves and not self._watched)
 
     def _laned(self, segment: PlacedLanes) -> LanedSegment:
         schedule, steps, instructions = segment.schedule, [], []
         for w, lane in enumerate(schedule.lanes):
-            made = [(self._in_lane(w, segment.steps[n]), n) for n in lane.nodes]
-            steps.append([self._recorded(step, n, segment) for step, n in made])
+            bound = [(self._in_lane(w, segment.steps[n]), n) for n in lane.nodes]
+            steps.append([self._recorded(step, n, segment) for step, n in bound])
             instructions.append([segment.instructions[n] for n in lane.nodes])
         at = [{n: k for k, n in enumerate(lane.nodes)} for lane in schedule.lanes]
         waits = [
@@ -294,7 +296,7 @@ class Binder:
             return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
         exchanges = self._placed.exchanges
         like = exchanges.like(i)
-        kit.cache, kit.core_cache = exchanges.cache(like), self._made.setdefault(like, {})
+        kit.cache, kit.core_cache = exchanges.cache(like), self._core_caches.setdefault(like, {})
         try:
             return spec.link_exchange(i, kit)
         finally:

@@ -92,7 +92,7 @@ class _Rest:
         self.waits = {w.core: w for w in waits}
         self.finished = dict.fromkeys(finished)
         self.lnc = waits[0].lnc
-        self._known: dict[int, tuple[int, int]] = {}
+        self._numbered: dict[int, tuple[int, int]] = {}
         self._kinds: dict[str, int] = {}
         self._groups: dict[tuple[int, ...], int] = {}
         self.does = {w.core: (self._number(w.what), w.number, w.channel) for w in waits}
@@ -103,13 +103,13 @@ class _Rest:
 
     def _number(self, what: dict[str, Any]) -> tuple[int, int]:
         """Of a description without its group, and of its group; equal for equal ones."""
-        found = self._known.get(id(what))
+        found = self._numbered.get(id(what))
         if found is None:
             group = tuple(what.get("group", ()))
             bare = repr({k: v for k, v in what.items() if k != "group"})
             kind = self._kinds.setdefault(bare, len(self._kinds))
             found = kind, self._groups.setdefault(group, len(self._groups))
-            self._known[id(what)] = found
+            self._numbered[id(what)] = found
         return found
 
     def _state(self, core: int) -> Hashable:

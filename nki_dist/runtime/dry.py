@@ -1,4 +1,4 @@
-"""Running skeletons: control flow, messages and run-time addresses, without arithmetic.
+"""Runs programs without arithmetic: their control flow, messages and run-time addresses.
 
 The cores run as ever (the same executor, scheduler, matching of messages and collectives), all in
 one thread, so a deadlock is known at once. Only their memories differ: a tensor without contents

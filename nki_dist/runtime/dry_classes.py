@@ -158,7 +158,7 @@ class _Ranks:
         self.inputs = inputs
         self.timeout = timeout, time.monotonic()
         self.lnc = len(skeleton.programs)
-        self.known = sorted(
+        self.with_contents = sorted(
             {
                 s.index
                 for program, contents in zip(skeleton.programs, skeleton.contents, strict=True)
@@ -273,7 +273,7 @@ class _Ranks:
         return self.done + (current.progress()[0] if current else 0), self.finished
 
     def _class(self, rank: int) -> Hashable:
-        arrays = tuple([self._content(self.inputs[rank][index]) for index in self.known])
+        arrays = tuple([self._content(self.inputs[rank][index]) for index in self.with_contents])
         parts = tuple([self.alone.is_part(i, rank) for mine in self.exchanges for i in mine])
         return arrays, parts, rank if self.by_rank else -1
 
@@ -301,7 +301,7 @@ class _Ranks:
         finally:
             self.alone.stops = {}
 
-    def _run_as(self, rank: int, asked: int | None) -> _Ran:
+    def _run_as(self, rank: int, as_rank: int | None) -> _Ran:
         slots = self.slots[rank * self.lnc : (rank + 1) * self.lnc]
         timeout, since = self.timeout
         self.alone.begun = [[] for _ in slots]
@@ -309,7 +309,7 @@ class _Ranks:
         cores: DryCores | None = None
         try:
             cores = DryCores(
-                slots, self.skeleton, self.inputs, timeout, self.alone.link, asked, since
+                slots, self.skeleton, self.inputs, timeout, self.alone.link, as_rank, since
             )
             self.current = cores
             ran.rest = cores.rest()

@@ -98,7 +98,7 @@ def run_dry(
 
     Raises:
         NkiError: what the program does wrong, as in a full run.
-        LaunchError: how often a loop goes round depends on an input without contents.
+        LaunchError: how often a loop iterates depends on an input without contents.
     """
     skeleton = make_skeleton(compiled.programs, unknown)
     reports = run_classes(slots, skeleton, inputs, timeout) if in_classes else None
@@ -111,7 +111,7 @@ def run_dry(
 
 
 def _report(compiled: Compiled, skeleton: Skeleton, reports: Sequence[CoreReport]) -> DryRun:
-    # Most cores go round as often as the others.
+    # Most cores iterate as often as the others.
     keys = [(r.core % len(compiled.programs), tuple(r.trips)) for r in reports]
     totals: dict[Any, int] = {}
     exchanges: Counter[str] = Counter()

@@ -32,7 +32,7 @@ class Executor:
     """Runs a linked program.
 
     Attributes:
-        trips: how often each dynamic loop went round, in the order loops were entered; together
+        trips: how often each dynamic loop iterated, in the order loops were entered; together
             with the program it says exactly what was executed (the timing model replays it).
         ends: when the run is given up, by time.monotonic(). Another thread may set it to -inf.
     """

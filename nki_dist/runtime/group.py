@@ -40,9 +40,9 @@ from nki_dist.runtime.recorder import Record, Recorder
 from nki_dist.runtime.scheduler import Scheduler
 from nki_dist.runtime.team import Team
 
-KEPT_PROGRAMS: Final = 8  # bindings that are kept, however large they are
-KEPT_BINDINGS: Final = 512  # and while they are small
-KEPT_VIEWS: Final = 1 << 19  # views and constants of those beyond KEPT_PROGRAMS
+CACHED_PROGRAMS: Final = 8  # bindings that are kept, however large they are
+CACHED_BINDINGS: Final = 512  # and while they are small
+CACHED_VIEWS: Final = 1 << 19  # views and constants of those beyond CACHED_PROGRAMS
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class CoreGroup:
         pump: Callable[[Scheduler], bool] | None = None,
         payload: Callable[..., np.ndarray] | None = None,
         timeout: float | None = None,
-        known: Sequence[LocalPlaces] | None = None,
+        local: Sequence[LocalPlaces] | None = None,
         places: Places = (),
     ) -> list[CoreReport]:
         """Run one launch to its end.
@@ -148,7 +148,7 @@ class CoreGroup:
                 be none.
             payload: makes arrays that `outside` can send cheaply.
             timeout: seconds after which the launch is given up; None for never.
-            known: where each program's local storages lie, if somebody has asked.
+            local: where each program's local storages lie, if that is worked out.
             places: of the tensors that stay in HBM.
 
         Raises:
@@ -156,24 +156,24 @@ class CoreGroup:
             Stopped: another thread ended it.
         """
         which = key, places
-        kept = self._ready.setdefault(which, {})
+        bound = self._ready.setdefault(which, {})
         self._ready.move_to_end(which)
         self._stopped = False
         scheduler = Scheduler(outside, payload, timeout)
         new = [
             slot
             for slot in self.slots
-            if slot.core not in kept or kept[slot.core].generation != stacks[slot.rank].generation
+            if slot.core not in bound or bound[slot.core].generation != stacks[slot.rank].generation
         ]
         if new:
             placed = self.linked.setdefault(key, {})
-            self._link(placed, new, programs, known)
-            self._bind(kept, placed, new, offsets, places, stacks, scheduler.check_time)
+            self._link(placed, new, programs, local)
+            self._bind(bound, placed, new, offsets, places, stacks, scheduler.check_time)
             self._forget_old()
         start = time.perf_counter()
         try:
             for slot in self.slots:
-                ready = kept[slot.core]
+                ready = bound[slot.core]
                 ready.recorder.records.clear()  # those of a launch that failed are left
                 ready.executor.core.wires.print = partial(emit, slot.core)
                 scheduler.add(ready.executor)
@@ -187,8 +187,8 @@ class CoreGroup:
             self.scheduler = None
         reports = make_reports(scheduler, time.perf_counter() - start)
         for report in reports:
-            if kept[report.core].recorder.records:
-                report.records = kept[report.core].recorder.take()
+            if bound[report.core].recorder.records:
+                report.records = bound[report.core].recorder.take()
         return reports
 
     @uncollected(acyclic=True)
@@ -197,14 +197,14 @@ class CoreGroup:
         placed: dict[int, Placed],
         new: Iterable[CoreSlot],
         programs: Sequence[Program],
-        known: Sequence[LocalPlaces] | None,
+        local: Sequence[LocalPlaces] | None,
     ) -> None:
         """Link the programs of these cores, once for those that have the same."""
         without = left_out() if self.without is None else self.without
         for slot in new:
             if (of := slot.lnc_core) in placed:
                 continue
-            found = None if known is None else known[of]
+            found = None if local is None else local[of]
             with _at(slot):
                 placed[of] = placed_program(
                     programs[of], found, self.threads, without, len(self.slots)
@@ -213,7 +213,7 @@ class CoreGroup:
     @uncollected(acyclic=True)
     def _bind(
         self,
-        kept: dict[int, _Ready],
+        bound: dict[int, _Ready],
         placed: Mapping[int, Placed],
         new: Iterable[CoreSlot],
         offsets: Mapping[tuple[str, int], int],
@@ -229,17 +229,17 @@ class CoreGroup:
             where = stack.memory, offsets, stack.common
             with _at(slot):
                 memory = Memory(program, of.places, *where, per_core, self._brief, resident)
-                made = ready(of, slot, memory, self._workspace, self._team)
-            old = kept.get(slot.core)
-            kept[slot.core] = _Ready(made[0], stack.generation, made[1], len(of.arguments))
+                pair = ready(of, slot, memory, self._workspace, self._team)
+            old = bound.get(slot.core)
+            bound[slot.core] = _Ready(pair[0], stack.generation, pair[1], len(of.arguments))
             self._views += len(of.arguments) - (old.views if old else 0)
             check_time()
 
     def _forget_old(self) -> None:
         """Keep what was used last: a few bindings of any size, and many small ones."""
         ready = self._ready
-        while len(ready) > KEPT_BINDINGS or (
-            len(ready) > KEPT_PROGRAMS and self._views > KEPT_VIEWS
+        while len(ready) > CACHED_BINDINGS or (
+            len(ready) > CACHED_PROGRAMS and self._views > CACHED_VIEWS
         ):
             self._drop(next(iter(ready)))
 
@@ -298,7 +298,7 @@ def _at(slot: CoreSlot) -> Iterator[None]:
 
 def placed_program(
     program: Program,
-    known: LocalPlaces | None = None,
+    local: LocalPlaces | None = None,
     threads: int = 1,
     without: Collection[str] | None = None,
     cores: int = 1,
@@ -306,13 +306,13 @@ def placed_program(
     """A program, linked and placed.
 
     Args:
-        known: what `places` gives for it, if somebody has asked.
+        local: what `places` gives for it, if that is worked out.
         threads: that may carry it out.
         without: passes that are left out; those that the environment names if None.
         cores: of this process.
     """
     platform, without = arch.get(program.platform), left_out() if without is None else without
-    return Placed(link(program, platform, without), platform, known, without, threads, cores)
+    return Placed(link(program, platform, without), platform, local, without, threads, cores)
 
 
 def ready(

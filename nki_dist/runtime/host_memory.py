@@ -25,7 +25,7 @@ from nki_dist.linking.memory import Places, places
 from nki_dist.ops.alignment import padded
 from nki_dist.program.walk import returned
 
-_CGROUP: Final = "/sys/fs/cgroup/memory.max"
+CGROUP: Final = "/sys/fs/cgroup/memory.max"
 
 
 def check_memory(
@@ -106,5 +106,5 @@ def machine_bytes() -> int:
     if limit != resource.RLIM_INFINITY:
         found.append(limit)
     with suppress(OSError, ValueError):  # no such group, or "max": none smaller
-        found.append(int(Path(_CGROUP).read_text()))
+        found.append(int(Path(CGROUP).read_text()))
     return min(found)

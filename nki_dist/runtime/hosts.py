@@ -1,4 +1,4 @@
-"""Where the cores of a world run: `InProcessHost` here, `RayHost` in ray_host.
+"""Where the cores of a world run: what every host does, and the one in this process.
 
 A host is given a compiled launch and each rank's inputs. It copies the inputs into the ranks' HBM
 stacks, runs all cores, and leaves the results in the stacks for the launcher to read. Tensors that
@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -84,14 +84,14 @@ class LaunchResult:
     programs: list[Program] | None = None
 
 
-class Launcher(Protocol):
-    """Runs launches."""
+Attempt: TypeAlias = "Callable[[Launch], LaunchResult]"
+"""Carries out a launch."""
+
+
+class Host(Protocol):
+    """Runs launches and holds tensors; stays warm between launches."""
 
     def launch(self, launch: Launch) -> LaunchResult: ...
-
-
-class Host(Launcher, Protocol):
-    """Runs launches and holds tensors; stays warm between launches."""
 
     def launch_row(self, launches: Sequence[Launch]) -> list[LaunchResult]:
         """Carry out the first of these together, as many as can be and don't fail; perhaps none.
@@ -176,9 +176,9 @@ class InProcessHost(Memories):
         resident = launch.resident
         layout = self._layouts.of(launch.key, compiled, launch.inputs, resident)
         key = (launch.key, layout.common, resident)
-        known = None
+        local = None
         if key not in self._group.linked:
-            known = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
+            local = check_memory(compiled, layout, len(self.ranks), self._memory, self._resident)
         try:
             self._ensure(layout.stack_bytes, layout.common_bytes)
         except MemoryError as error:
@@ -200,7 +200,7 @@ class InProcessHost(Memories):
                 },
                 launch.printer,
                 timeout=launch.timeout,
-                known=known,
+                local=local,
                 places=launch.places,
             )
         return LaunchResult(layout, self._stacks, reports)

@@ -91,7 +91,7 @@ class Lanes:
         self._for: list[list[tuple[Instruction, _What]]] = []
         for lane, of, before, after in zip(steps, instructions, waits, signals, strict=True):
             work: list[Step] = []
-            made_for: list[tuple[Instruction, _What]] = []
+            purposes: list[tuple[Instruction, _What]] = []
             for n, (step, i) in enumerate(zip(lane, of, strict=True)):
                 waiting = [self._signals[signal].wait for signal in before.get(n, ())]
                 giving = [self._signals[signal].set for signal in after.get(n, ())]
@@ -99,11 +99,11 @@ class Lanes:
                 look = waiting or n % LOOK == 0
                 looking = [partial(self._watch.look, i.ordinal)] if look else []
                 work += [*waiting, *looking, step, *giving]
-                made_for += [(i, _What.SIGNAL)] * len(waiting)
-                made_for += [(i, _What.LOOK)] * len(looking)
-                made_for += [(i, _What.STEP), *[(i, _What.SIGNAL)] * len(giving)]
+                purposes += [(i, _What.SIGNAL)] * len(waiting)
+                purposes += [(i, _What.LOOK)] * len(looking)
+                purposes += [(i, _What.STEP), *[(i, _What.SIGNAL)] * len(giving)]
             self._works.append(work)
-            self._for.append(made_for)
+            self._for.append(purposes)
         self._left: list[Iterator[Step]] = [iter(()) for _ in steps]
         self._failed: dict[int, tuple[Instruction, Exception]] = {}
 

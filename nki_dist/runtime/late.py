@@ -19,7 +19,7 @@ from nki_dist.linking.moving import Moving
 from nki_dist.ops.calls import Step, chain
 from nki_dist.program import Dynamic, Instruction, VirtualRegister
 
-KEPT: Final = 4096  # addresses for which what was made is kept, of each instruction
+CACHED: Final = 4096  # addresses for which what was made is kept, of each instruction
 
 BoundCall: TypeAlias = "tuple[Callable[..., Any], Sequence[Any], Sequence[tuple[int, int]]]"
 """A call: function, arguments, and which of them have an axis of an operand's indices in front."""
@@ -80,15 +80,15 @@ class AtRunTime:
         Args:
             sources: of its run-time addresses.
         """
-        kept: dict[tuple[int, ...], Step] = {}
+        cache: dict[tuple[int, ...], Step] = {}
 
         def run() -> None:
             key = tuple(map(self.value, sources))
-            step = kept.get(key)
+            step = cache.get(key)
             if step is None:
                 step = self.step_of(i)
-                if len(kept) < KEPT:
-                    kept[key] = step
+                if len(cache) < CACHED:
+                    cache[key] = step
             step()
 
         return run

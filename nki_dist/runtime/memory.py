@@ -59,7 +59,7 @@ class Memory:
     ) -> None:
         per_core = pool or Pool()
         self._where = dict(zip(places.numbers, places.where))
-        self._parts = self._made(places, per_core, brief or per_core)
+        self._parts = self._allocated(places, per_core, brief or per_core)
         self._outside: dict[int, np.ndarray] = {}
         for s in places.outside:
             if s.role == "constant":
@@ -75,7 +75,7 @@ class Memory:
                 self._outside[s.number] = stack[at : at + s.nbytes]
 
     @staticmethod
-    def _made(found: Places, per_core: Pool, brief: Pool) -> list[np.ndarray]:
+    def _allocated(found: Places, per_core: Pool, brief: Pool) -> list[np.ndarray]:
         free = {pool: pool.offer() for pool in {per_core, brief}}
         buffers = []
         for size, is_brief in zip(found.sizes, found.brief):

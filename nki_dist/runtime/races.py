@@ -43,7 +43,7 @@ class _Cells:
 
     def __init__(self, records: Sequence[Record], count: int, unit: int, base: int) -> None:
         self._at = unit, base
-        self.known = np.zeros(count, bool)
+        self.stored = np.zeros(count, bool)
         self.value = np.zeros(count, f"u{unit}")
         self.before = np.zeros(count, f"u{unit}")
         self.by = np.zeros(count, np.int32)  # ordinals of those that are known
@@ -54,10 +54,10 @@ class _Cells:
         """Take it in if it is a store."""
         if record.after is None:
             return
-        known, before = self.of(record, self.known), self.of(record, self.before)
-        before = np.where(known, before, record.before.view(self.before.dtype))
+        stored, before = self.of(record, self.stored), self.of(record, self.before)
+        before = np.where(stored, before, record.before.view(self.before.dtype))
         after = record.after.view(self.value.dtype)
-        arrays = self.before, self.value, self.known, self.by
+        arrays = self.before, self.value, self.stored, self.by
         for array, new in zip(arrays, (before, after, True, record.ordinal)):
             record.pattern.put(new, array, *self._at)
 
@@ -114,7 +114,7 @@ class _Check:
         self.near = near
         sides, self.count = [list(found) for found in near], (end - self.base) // self.unit
         final = [self._cells(records) for records in sides]
-        differ = final[0].known & final[1].known & (final[0].value != final[1].value)
+        differ = final[0].stored & final[1].stored & (final[0].value != final[1].value)
         if differ.any():
             at = int(np.flatnonzero(differ)[0])
             first, second = (int(cells.by[at]) for cells in final)
@@ -135,8 +135,8 @@ class _Check:
             if record.after is not None:
                 continue
             seen, value = record.before.view(stores.value.dtype), theirs.of(record, theirs.value)
-            mine = stores.of(record, stores.known) & (stores.of(record, stores.value) == value)
-            unordered = theirs.of(record, theirs.known) & ~mine
+            mine = stores.of(record, stores.stored) & (stores.of(record, stores.value) == value)
+            unordered = theirs.of(record, theirs.stored) & ~mine
             lucky = (seen == value) & (theirs.of(record, theirs.before) != value)
             bad = unordered & ((seen != value) | lucky)
             if bad.any():

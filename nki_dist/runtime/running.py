@@ -1,4 +1,4 @@
-"""A chain of matmuls on hosts that run one instruction after the other; see `chains`.
+"""Forms the sum of several matmuls as one product where instructions are run one by one.
 
 The sum is formed anew as one product whenever somebody wants to see it, from copies of the operands
 as each matmul found them, so its bits are those of `products`.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from nki_dist.dtypes import float32
-from nki_dist.isa._matmul import product
 from nki_dist.isa.kit import Kit
+from nki_dist.isa.matmul import product
 from nki_dist.isa.tensor_engine import Factors
 from nki_dist.linking.chains import Chain, Member
 from nki_dist.ops.calls import Step

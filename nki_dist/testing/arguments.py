@@ -88,13 +88,13 @@ class Arguments:
                 return leaf
             array = frameworks.to_numpy(leaf)
             is_float = dtypes.of(array.dtype).is_float
-            made = array.astype(np.float64) if is_float else array.copy()
+            changed = array.astype(np.float64) if is_float else array.copy()
             if is_float and change:
-                made *= 1 + change * rng.choice((-1.0, 1.0), made.shape)
+                changed *= 1 + change * rng.choice((-1.0, 1.0), array.shape)
             if upcast:
-                return made
+                return changed
             with np.errstate(all="ignore"):
-                return frameworks.like(frameworks.describe(leaf), made.astype(array.dtype))
+                return frameworks.like(frameworks.describe(leaf), changed.astype(array.dtype))
 
         return [tree_map(prepared, call, is_array) for call in self._ranks]
 

@@ -28,22 +28,10 @@ Data: TypeAlias = "str | Callable[[np.random.Generator, Shape, np.dtype[Any]], A
 # ---- distributions ------------------------------------------------------------------------------
 
 
-def _normal(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return rng.standard_normal(shape)
-
-
 def _wide(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     # Sums of products of two such values don't overflow, nor do the tiles of a right kernel.
     reach = 8 if dtype.max > 1e9 else 4
     return rng.standard_normal(shape) * np.exp2(rng.integers(-reach, reach + 1, shape))
-
-
-def _negative(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return -np.abs(rng.standard_normal(shape)) - 0.5
-
-
-def _positive(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return np.abs(rng.standard_normal(shape)) + 0.5
 
 
 def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
@@ -60,10 +48,10 @@ def _special(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 DISTRIBUTIONS: Final = MappingProxyType(
     {
-        "normal": _normal,
+        "normal": lambda rng, shape, _: rng.standard_normal(shape),
         "wide": _wide,
-        "negative": _negative,
-        "positive": _positive,
+        "negative": lambda rng, shape, _: -np.abs(rng.standard_normal(shape)) - 0.5,
+        "positive": lambda rng, shape, _: np.abs(rng.standard_normal(shape)) + 0.5,
         "zeros": _zeros,
         "special": _special,
     }
@@ -91,15 +79,15 @@ def integers(low: int, high: int) -> Data:
 
 def _draw(data: Data, rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     if callable(data):
-        made = np.asarray(data(rng, shape, dtype.dtype))
-        if made.shape != shape:
+        array = np.asarray(data(rng, shape, dtype.dtype))
+        if array.shape != shape:
             raise LaunchError(
-                f"{data!r} made data of shape {made.shape}, asked for {shape}",
+                f"{data!r} made data of shape {array.shape}, asked for {shape}",
                 code="check-case",
-                numbers={"got": made.shape, "allowed": shape},
+                numbers={"got": array.shape, "allowed": shape},
             )
-        return made.astype(dtype.dtype)
-    values = DISTRIBUTIONS[data](rng, shape, dtype)
+        return array.astype(dtype.dtype)
+    values: Array = DISTRIBUTIONS[data](rng, shape, dtype)
     if dtype.kind == "bool":
         return np.asarray(values > 0)
     with np.errstate(all="ignore"):
@@ -164,12 +152,12 @@ class Case:
                     code="check-case",
                 )
             self._data(key)
-        known = {key for key, _ in self._shapes()}
+        names = {key for key, _ in self._shapes()}
         for what in (self.dtypes, self.data):
-            if isinstance(what, Mapping) and not what.keys() <= known:
-                extra = sorted(map(str, what.keys() - known))
+            if isinstance(what, Mapping) and not what.keys() <= names:
+                extra = sorted(map(str, what.keys() - names))
                 raise LaunchError(
-                    f"{', '.join(extra)} has no shape; shapes has {sorted(known)}",
+                    f"{', '.join(extra)} has no shape; shapes has {sorted(names)}",
                     code="check-case",
                 )
         if self.seed is not None and not (isinstance(self.seed, int) and self.seed >= 0):
@@ -205,9 +193,9 @@ class Case:
         Args:
             rank: whose; made arrays differ between ranks.
         """
-        made = {key: self._made(key, tuple(shape), rank) for key, shape in self._shapes()}
-        named = {key: array for key, array in made.items() if isinstance(key, str)}
-        first = tuple(array for key, array in made.items() if not isinstance(key, str))
+        arrays = {key: self._array(key, tuple(shape), rank) for key, shape in self._shapes()}
+        named = {key: array for key, array in arrays.items() if isinstance(key, str)}
+        first = tuple(array for key, array in arrays.items() if not isinstance(key, str))
         return (*first, *self.args), {**named, **self.kwargs}
 
     def _shapes(self) -> list[tuple[Any, Any]]:
@@ -240,7 +228,7 @@ class Case:
             )
         return given
 
-    def _made(self, key: Any, shape: Shape, rank: int) -> Array:
+    def _array(self, key: Any, shape: Shape, rank: int) -> Array:
         data = self._data(key)
         which = zlib.crc32(f"{key} {label(data)}".encode())
         rng = np.random.default_rng([self.seed or 0, which, rank])

@@ -204,8 +204,8 @@ class _Grader:
                 if lnc in first and not (first[lnc].ran or first[lnc].unchecked):
                     continue  # whatever the data, it would raise again
                 trial = Trial(variant, arguments, lnc)
-                known = first.setdefault(lnc, trial).compiled
-                self.runner.attempt(trial, known, variant.limits or self.limits)
+                compiled = first.setdefault(lnc, trial).compiled
+                self.runner.attempt(trial, compiled, variant.limits or self.limits)
                 tried.append(trial)
             # After all launches: what a kernel takes from the reference's last call is old.
             self._judge(arguments, variant, [t for t in tried if t.ran])
@@ -223,18 +223,17 @@ class _Grader:
         told = f"{case} {case.data_text}".strip()
         expected = Expected(self.reference, arguments, self.upcast, told)
         tolerance = Tolerance(case.rtol, case.atol)
-        where = [f" of rank {n}" if self.runner.ranks > 1 else "" for n in range(self.runner.ranks)]
         for trial in trials:
             assert trial.compiled is not None and trial.launched is not None
-            judge = Judge(
+            trial.verdict = Judge(
                 expected,
                 self.output_dtypes,
                 tolerance if tolerance.given else self.tolerance,
-                [s.dtype for s in trial.compiled.inputs if s.dtype.is_float],
                 trial.compiled,
                 self.runner.writes,
-            )
-            trial.verdict = judge.judge(trial.launched, trial.unstored, where)
+                trial.launched,
+                trial.unstored,
+            ).judge()
         _compare_core_counts(trials)
 
 

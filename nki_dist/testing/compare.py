@@ -102,28 +102,28 @@ def compare(
     dtype = dtypes.of(got.dtype)
     if dtype.is_mx:
         return _bits(output, got, want, skipped, dtype)
-    value, wanted = _as_numbers(got), _as_numbers(want)
-    if not dtype.is_float and wanted.dtype.kind == "f":
-        wanted = np.rint(wanted)
+    value, expected = _as_numbers(got), _as_numbers(want)
+    if not dtype.is_float and expected.dtype.kind == "f":
+        expected = np.rint(expected)
     with np.errstate(all="ignore"):
-        error = np.abs(value - wanted).astype(np.float64)
+        error = np.abs(value - expected).astype(np.float64)
         # What has no distance is right if both are NaN, or the same infinity: also where the
         # reference's value is one only after rounding to the dtype.
-        same = (value == wanted) | (np.isnan(value) & np.isnan(wanted))
+        same = (value == expected) | (np.isnan(value) & np.isnan(expected))
         if dtype.is_float:
-            rounded = wanted.astype(dtype.dtype).astype(np.float64)
+            rounded = expected.astype(dtype.dtype).astype(np.float64)
             same |= (value == rounded) & np.isinf(rounded)
         error[same] = 0.0
         error[~same & ~np.isfinite(error)] = np.inf
         error[skipped] = 0.0
-        allowed = _allowed(dtype, wanted, tolerance)
+        allowed = _allowed(dtype, expected, tolerance)
         wrong = ~(error <= allowed)
         if wrong.any() and dtype.is_float and not tolerance.given:
             u = unit_roundoff(dtype)
             allowed = allowed + ROUNDINGS[dtype.bits] * moved(u)
             wrong = ~(error <= allowed)
-        difference = _difference(output, value, wanted, error, allowed, wrong, skipped)
-    return Comparison(difference, _wrong_value(difference, value, wanted, wrong, allowed))
+        difference = _difference(output, value, expected, error, allowed, wrong, skipped)
+    return Comparison(difference, _wrong_value(difference, value, expected, wrong, allowed))
 
 
 def _as_numbers(array: Array) -> Array:
@@ -132,18 +132,18 @@ def _as_numbers(array: Array) -> Array:
     return np.asarray(array).astype(kind)
 
 
-def _allowed(dtype: DType, wanted: Array, tolerance: Tolerance) -> Array:
+def _allowed(dtype: DType, expected: Array, tolerance: Tolerance) -> Array:
     if tolerance.given:
-        return np.asarray((tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(wanted))
+        return np.asarray((tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(expected))
     if not dtype.is_float:
-        return np.zeros(wanted.shape)
-    return default_tolerance(dtype, wanted)
+        return np.zeros(expected.shape)
+    return default_tolerance(dtype, expected)
 
 
 def _difference(
     output: str,
     value: Array,
-    wanted: Array,
+    expected: Array,
     error: Array,
     allowed: Array,
     wrong: Array,
@@ -152,14 +152,14 @@ def _difference(
     share = np.where(error == 0, 0.0, error / np.where(allowed > 0, allowed, _NOT_WORTH))
     share[wrong] = np.maximum(share[wrong], np.nextafter(1.0, 2.0))  # an infinite tolerance
     at = np.unravel_index(int(np.argmax(share)), share.shape)
-    sizes = np.abs(wanted)
+    sizes = np.abs(expected)
     relative = np.where((error > 0) & (sizes > _NOT_WORTH), error / sizes, 0.0)
     relative = np.where(np.isnan(relative), 0.0, relative)
     return Difference(
         output,
         tuple(int(n) for n in at),
         value[at].item(),
-        wanted[at].item(),
+        expected[at].item(),
         float(np.max(error)),
         float(np.max(relative)),
         float(share[at]),
@@ -169,7 +169,7 @@ def _difference(
 
 
 def _wrong_value(
-    d: Difference, value: Array, wanted: Array, wrong: Array, allowed: Array
+    d: Difference, value: Array, expected: Array, wrong: Array, allowed: Array
 ) -> Failure | None:
     if not d.wrong:
         return None
@@ -188,7 +188,7 @@ def _wrong_value(
         f"{d.wrong:,} of {d.elements:,} elements of {d.output} differ from the reference, all of "
         f"them in {box(wrong)}; the worst is {d.output}{list(d.index)}: got {d.got:.9g}, the "
         f"reference {d.wanted:.9g}, allowed error {most:.3g}",
-        "; ".join(facts(value.astype(np.float64), wanted.astype(np.float64), wrong, _NEAR)[2:]),
+        "; ".join(facts(value.astype(np.float64), expected.astype(np.float64), wrong, _NEAR)[2:]),
         numbers=numbers,
     )
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from nki_dist.tricks import uses
 
-_AGAIN: Final = 1.0  # seconds
+AGAIN: Final = 1.0  # seconds
 
 
 class _TimeIsOver(BaseException):
@@ -49,7 +49,7 @@ def deadline(seconds: float | None) -> Iterator[None]:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
                         thread, ctypes.py_object(_TimeIsOver)
                     )
-            wait = _AGAIN
+            wait = AGAIN
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -32,79 +33,8 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-class Expected:
-    """The reference's results of one case.
-
-    Attributes:
-        outputs: per rank, by path; NumPy arrays and None.
-        written: per rank, what it left in its copies of the inputs, in the order of the launch's.
-
-    Raises:
-        LaunchError: the reference raised something, or returned what can't be compared.
-    """
-
-    def __init__(
-        self, reference: Callable[..., Any], arguments: Arguments, upcast: bool, case: str
-    ) -> None:
-        self._reference = reference
-        self._arguments = arguments
-        self._upcast = upcast
-        self._moved: dict[float, list[_Called]] = {}
-        try:
-            called = _Called(reference, arguments, upcast)
-        except NkiError:
-            raise
-        except Exception as error:
-            raise LaunchError(
-                f"the reference raised {type(error).__name__}: {error}; case {case}. The kernel "
-                "isn't judged",
-                code="check-reference",
-            ) from error
-        self.outputs = called.outputs
-        self.written = called.written
-
-    def moved(self, rank: int, where: str | int, change: float) -> Array:
-        """The farthest that a result goes when float inputs are changed by so much, relatively.
-
-        Args:
-            where: path of an output, or the number of a written input.
-
-        Returns:
-            Per element; 0 where a result isn't finite, or the reference refuses such inputs.
-        """
-        if change not in self._moved:
-            self._moved[change] = self._changed(change)
-        at = self._at(self, rank, where)
-        farthest = np.zeros(at.shape)
-        for called in self._moved[change]:
-            there = self._at(called, rank, where)
-            if there.shape == at.shape:
-                with np.errstate(all="ignore"):
-                    far = np.abs(there.astype(np.float64) - at.astype(np.float64))
-                np.fmax(farthest, np.where(np.isfinite(far), far, 0.0), out=farthest)
-        return farthest
-
-    def _changed(self, change: float) -> list[_Called]:
-        found = []
-        for draw in range(_DRAWS):
-            try:
-                found.append(_Called(self._reference, self._arguments, self._upcast, change, draw))
-            except Exception:
-                # It may demand what changed inputs don't have, such as rows that sum to 1; then
-                # nothing is known of how it moves, and nothing more is allowed.
-                return []
-        return found
-
-    @staticmethod
-    def _at(called: Expected | _Called, rank: int, where: str | int) -> Array:
-        if isinstance(where, int):
-            return called.written[rank][where]
-        found = called.outputs[rank].get(where)
-        return np.zeros(()) if found is None else np.ma.getdata(found)
-
-
 class _Called:
-    """One call of the reference."""
+    """One call of the reference; see Expected."""
 
     def __init__(
         self,
@@ -121,7 +51,74 @@ class _Called:
             {path: _as_array(path, leaf) for path, leaf in leaves(result).items()}
             for result in results
         ]
-        self.written = [[frameworks.to_numpy(a) for a in mine] for mine in handed]
+        self.written = [[frameworks.to_numpy(a) for a in each] for each in handed]
+
+    def at(self, rank: int, where: str | int) -> Array:
+        """One result; see `Expected.moved`."""
+        if isinstance(where, int):
+            return self.written[rank][where]
+        found = self.outputs[rank].get(where)
+        return np.zeros(()) if found is None else np.ma.getdata(found)
+
+
+class Expected(_Called):
+    """The reference's results of one case.
+
+    Attributes:
+        outputs: per rank, by path; NumPy arrays and None.
+        written: per rank, what it left in its copies of the inputs, in the order of the launch's.
+
+    Raises:
+        LaunchError: the reference raised something, or returned what can't be compared.
+    """
+
+    def __init__(
+        self, reference: Callable[..., Any], arguments: Arguments, upcast: bool, case: str
+    ) -> None:
+        self._call = partial(_Called, reference, arguments, upcast)
+        self._moved: dict[float, list[_Called]] = {}
+        try:
+            super().__init__(reference, arguments, upcast)
+        except NkiError:
+            raise
+        except Exception as error:
+            raise LaunchError(
+                f"the reference raised {type(error).__name__}: {error}; case {case}. The kernel "
+                "isn't judged",
+                code="check-reference",
+            ) from error
+
+    def moved(self, rank: int, where: str | int, change: float) -> Array:
+        """The farthest that a result goes when float inputs are changed by so much, relatively.
+
+        Args:
+            where: path of an output, or the number of a written input.
+
+        Returns:
+            Per element; 0 where a result isn't finite, or the reference refuses such inputs.
+        """
+        if change not in self._moved:
+            self._moved[change] = self._changed(change)
+        at = self.at(rank, where)
+        farthest = np.zeros(at.shape)
+        for called in self._moved[change]:
+            there = called.at(rank, where)
+            if there.shape == at.shape:
+                with np.errstate(all="ignore"):
+                    far = np.abs(there.astype(np.float64) - at.astype(np.float64))
+                np.fmax(farthest, np.where(np.isfinite(far), far, 0.0), out=farthest)
+        return farthest
+
+    def _changed(self, change: float) -> list[_Called]:
+        found = []
+        for draw in range(_DRAWS):
+            try:
+                found.append(self._call(change, draw))
+            except Exception:
+                # It may demand what changed inputs don't have, such as rows that sum to 1; then
+                # nothing is known of how it moves, and nothing more is allowed.
+                return []
+        return found
 
 
 def _as_array(path: str, leaf: Any) -> Array | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -68,87 +68,69 @@ def _by_place(launched: Launched) -> list[dict[str | int, Array]]:
     ]
 
 
+@dataclass
 class Judge:
-    """Judges launches of one case.
+    """Judges one launch.
 
-    Args:
+    Attributes:
         expected: of the reference.
         output_dtypes: that the user demands: one, a list with one per output, or None.
         tolerance: that the user gives.
-        float_dtypes: of the inputs.
         compiled: the kernel.
         writes: parameters that it may write.
+        launched: what it left.
+        unstored: marks, by rank and output or input, of elements that no launch stored.
     """
 
-    def __init__(
-        self,
-        expected: Expected,
-        output_dtypes: Any,
-        tolerance: Tolerance,
-        float_dtypes: Sequence[DType],
-        compiled: Compiled,
-        writes: Sequence[str],
-    ) -> None:
-        self._expected = expected
-        self._dtypes = output_dtypes
-        self._tolerance = tolerance
-        self._float_dtypes = list(dict.fromkeys(float_dtypes))
-        self._compiled = compiled
-        self._writes = writes
+    expected: Expected
+    output_dtypes: Any
+    tolerance: Tolerance
+    compiled: Compiled
+    writes: Sequence[str]
+    launched: Launched
+    unstored: Mapping[tuple[int, str | int], Array]
+    verdict: Verdict = field(default_factory=Verdict)
 
-    def judge(
-        self, launched: Launched, unstored: dict[tuple[int, str | int], Array], where: Sequence[str]
-    ) -> Verdict:
-        """Compare a launch with the reference.
+    def judge(self) -> Verdict:
+        """Compare the launch with the reference."""
+        for rank, outputs in enumerate(self.launched.outputs):
+            self._outputs(rank, outputs)
+        for rank, inputs in enumerate(self.launched.inputs):
+            for index, signature in enumerate(self.compiled.inputs):
+                if root(signature.name) in self.writes:
+                    name = f"argument {signature.name}{self._of(rank)}"
+                    want = self.expected.written[rank][index]
+                    self._values(name, rank, index, inputs[index], want)
+        self.verdict.differences.sort(key=lambda d: -d.share)
+        return self.verdict
 
-        Args:
-            unstored: marks, by rank and output or input, of elements that no launch stored.
-            where: what to add to names, per rank.
-        """
-        verdict = Verdict()
-        for rank, outputs in enumerate(launched.outputs):
-            self._outputs(verdict, rank, outputs, unstored, where[rank])
-        for rank, inputs in enumerate(launched.inputs):
-            for index in self._written():
-                name = f"argument {self._compiled.inputs[index].name}{where[rank]}"
-                want = self._expected.written[rank][index]
-                self._values(verdict, name, rank, index, inputs[index], want, unstored)
-        verdict.differences.sort(key=lambda d: -d.share)
-        return verdict
+    def _of(self, rank: int) -> str:
+        """What names have to say of a rank."""
+        return f" of rank {rank}" if len(self.launched.outputs) > 1 else ""
 
-    def _written(self) -> list[int]:
-        inputs = self._compiled.inputs
-        return [n for n, s in enumerate(inputs) if root(s.name) in self._writes]
-
-    def _outputs(
-        self,
-        verdict: Verdict,
-        rank: int,
-        outputs: dict[str, Any],
-        unstored: dict[tuple[int, str | int], Array],
-        where: str,
-    ) -> None:
-        wanted = self._expected.outputs[rank]
-        if [p for p in outputs if outputs[p] is not None] != [
-            p for p in wanted if wanted[p] is not None
-        ]:
-            verdict.failures.append(
+    def _outputs(self, rank: int, outputs: dict[str, Any]) -> None:
+        failures = self.verdict.failures
+        returned, meant = (
+            {path: leaf for path, leaf in each.items() if leaf is not None}
+            for each in (outputs, self.expected.outputs[rank])
+        )
+        if list(returned) != list(meant):
+            failures.append(
                 Failure(
                     "wrong-structure",
-                    f"the kernel returns {_structure(outputs)}{where}, the reference "
-                    f"{_structure(wanted)}",
+                    f"the kernel returns {_structure([*returned])}{self._of(rank)}, the reference "
+                    f"{_structure([*meant])}",
                     "both must return as many arrays, in equal tuples, lists or dicts",
                 )
             )
             return
-        both = [(p, outputs[p], want) for p, want in wanted.items() if want is not None]
-        for n, (path, got, want) in enumerate(both):
-            name = f"output{path}{where}"
+        for n, (path, want) in enumerate(meant.items()):
+            name, got = f"output{path}{self._of(rank)}", returned[path]
             allowed = self._allowed(n, want.dtype)
             if dtypes.of(got.dtype) not in allowed:
-                verdict.failures.append(self._wrong_dtype(name, got, want, allowed))
+                failures.append(self._wrong_dtype(name, got, want, allowed))
             elif got.shape != want.shape:
-                verdict.failures.append(
+                failures.append(
                     Failure(
                         "wrong-shape",
                         f"{name} has shape {got.shape}, the reference's {want.shape}",
@@ -156,41 +138,37 @@ class Judge:
                     )
                 )
             else:
-                self._values(verdict, name, rank, path, got, want, unstored)
+                self._values(name, rank, path, got, want)
 
-    def _values(
-        self,
-        verdict: Verdict,
-        name: str,
-        rank: int,
-        where: str | int,
-        got: Array,
-        want: Array,
-        unstored: dict[tuple[int, str | int], Array],
-    ) -> None:
+    def _values(self, name: str, rank: int, where: str | int, got: Array, want: Array) -> None:
         if not got.size:
             return
         skipped = np.ma.getmaskarray(want).copy()
-        never = unstored.get((rank, where))
+        never = self.unstored.get((rank, where))
         if never is not None and (missing := never & ~skipped).any():
-            verdict.failures.append(_never_stored(name, missing))
+            self.verdict.failures.append(_never_stored(name, missing))
             skipped |= missing
         result = compare(
             name,
             got,
             np.ma.getdata(want),
             skipped,
-            self._tolerance,
-            lambda change: self._expected.moved(rank, where, change),
+            self.tolerance,
+            lambda change: self.expected.moved(rank, where, change),
         )
         if result.difference is not None:
-            verdict.differences.append(result.difference)
+            self.verdict.differences.append(result.difference)
         if result.failure is not None:
-            verdict.failures.append(result.failure)
+            self.verdict.failures.append(result.failure)
+
+    @property
+    def _float_dtypes(self) -> list[DType]:
+        """Of the inputs."""
+        return list(dict.fromkeys(s.dtype for s in self.compiled.inputs if s.dtype.is_float))
 
     def _allowed(self, n: int, reference: np.dtype[Any]) -> list[DType]:
         """Which dtypes an output may have."""
-        given = self._dtypes
+        given = self.output_dtypes
         if given is not None:
             several = isinstance(given, (list, tuple))
             return [dtypes.of(given[n] if several else given)]
@@ -205,7 +183,7 @@ class Judge:
 
     def _wrong_dtype(self, name: str, got: Array, want: Array, allowed: list[DType]) -> Failure:
         names = " or ".join(d.name for d in allowed)
-        if self._dtypes is not None:
+        if self.output_dtypes is not None:
             reason = "as output_dtypes says"
         elif want.dtype == np.float64 and self._float_dtypes:
             reason = "as the inputs are"
@@ -214,13 +192,12 @@ class Judge:
         return Failure(
             "wrong-dtype",
             f"{name} is {dtypes.of(got.dtype).name}; allowed: {names}, {reason}",
-            "say output_dtypes=... if that is meant" if self._dtypes is None else None,
+            "say output_dtypes=... if that is meant" if self.output_dtypes is None else None,
             numbers={"got": dtypes.of(got.dtype).name, "allowed": [d.name for d in allowed]},
         )
 
 
-def _structure(outputs: dict[str, Any]) -> str:
-    paths = [path for path, leaf in outputs.items() if leaf is not None]
+def _structure(paths: list[str]) -> str:
     if not paths:
         return "nothing"
     if paths == [""]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from textwrap import indent
 from typing import Any, Final
 
 from nki_dist.compiler.locations import Locations
@@ -75,14 +76,13 @@ class Failure:
             told = error.to_dict()
             del told["severity"]
             return cls(**{**told, "aws": tuple(told["aws"]), "core": error.core})
-        file, _, line = (Locations().raised(error) or "").rpartition(":")
-        return cls(
-            "raised",
-            f"{kind}: {error}" if str(error) else kind,
-            type=kind,
-            file=file or None,
-            line=int(line) if line else None,
-        )
+        text = f"{kind}: {error}" if str(error) else kind
+        return cls("raised", text, type=kind).at(Locations().raised(error))
+
+    def at(self, location: str | None) -> Failure:
+        """The same with its place, `file:line`, if that is known."""
+        file, _, line = (location or "").rpartition(":")
+        return replace(self, file=file or None, line=int(line) if line else None)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data that JSON can hold, with the keys of `NkiError.to_dict`."""
@@ -298,7 +298,7 @@ def _told(results: Sequence[Result]) -> list[str]:
     told = []
     for same in found.values():
         r, failure = max(same, key=lambda pair: pair[0].badness)
-        text = f"{_place(r)} {r.data}".rstrip() + "\n" + _indented(str(failure))
+        text = f"{_place(r)} {r.data}".rstrip() + "\n" + indent(str(failure), "  ")
         others = [p for p in dict.fromkeys(_place(other) for other, _ in same) if p != _place(r)]
         if others:
             more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -315,7 +315,3 @@ def _warned(results: Sequence[Result]) -> list[str]:
 
 def _place(r: Result) -> str:
     return f"{r.case} lnc={r.lnc}".lstrip()
-
-
-def _indented(text: str) -> str:
-    return "\n".join("  " + line for line in text.splitlines())

@@ -7,8 +7,8 @@ trial, and never a reason to stop with the others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ from nki_dist.testing.judge import (
 from nki_dist.testing.report import Failure, Limits, Result
 
 UNCHECKED: Final = "check_kernel compares values where kernels are run, and this one wasn't"
-_GRACE: Final = 5.0  # seconds that a world has to give up by itself, knowing more
+GRACE: Final = 5.0  # seconds that a world has to give up by itself, knowing more
 
 
 @dataclass
@@ -119,10 +119,10 @@ class Runner:
     def world(self, lnc: int, checks: Checks) -> World:
         world = self._open.get((lnc, checks))
         if world is None:
-            made = World(
+            world = World(
                 self.ranks, lnc, self.platform, self.host, timeout=self.timeout, check=checks
             )
-            world = self._open[lnc, checks] = self.worlds.enter_context(made)
+            world = self._open[lnc, checks] = self.worlds.enter_context(world)
         return world
 
     def _run(self, trial: Trial, checks: Checks) -> tuple[Run, list[Call]]:
@@ -131,7 +131,7 @@ class Runner:
         calls = trial.arguments.fresh()
         args, kwargs = for_world(calls)
         try:
-            with deadline(None if self.timeout is None else self.timeout + _GRACE):
+            with deadline(None if self.timeout is None else self.timeout + GRACE):
                 return world.run(self.kernel, *args, profile=True, **kwargs), calls
         except TimeOver as over:
             del self._open[trial.lnc, checks]  # it was interrupted anywhere
@@ -155,38 +155,32 @@ class Runner:
             hint = "this line was being traced; Python loops are traced round by round"
             raise _took_too_long("tracing", over, line, hint) from None
 
-    def attempt(self, trial: Trial, known: Compiled | None, limits: Limits) -> None:
+    def attempt(self, trial: Trial, earlier: Compiled | None, limits: Limits) -> None:
         """Launch twice, in memory with different contents, and look at all but the values.
 
         Args:
-            known: what other data of the case gave; None for the first.
+            earlier: what other data of the case gave; None for the first.
         """
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught, _noting(trial):
             warnings.simplefilter("always")
-            try:
-                compiled = self._compile(trial)
-                _demand_same_program(known or self._compile(trial), compiled)
-                if (checker := session().checker) is not None:
-                    self._look(trial, compiled, limits, checker)
-                    return
+            compiled = self._compile(trial)
+            _demand_same_program(earlier or self._compile(trial), compiled)
+            if (checker := session().checker) is not None:
+                self._look(trial, compiled, limits, checker)
+            else:
                 launched, time_us = self._launch(trial, self.checks)
                 if not self.checks.defined:
                     other, _ = self._launch(trial, replace(self.checks, unwritten="zero"))
                     marks = unlike(launched, other)
                     trial.unstored = {(rank, where): mask for rank, where, mask in marks}
-            except _Ended as ended:
-                trial.failures.append(ended.failure)
-                return
-            except (Exception, SystemExit) as error:  # a kernel doesn't end its grader
-                trial.failures.append(Failure.raised(error))
-                return
-            finally:
-                trial.warnings = _told(caught)
-        trial.ran, trial.launched = True, launched
-        trial.compiled, trial.time_us = compiled, time_us
+                trial.ran, trial.launched = True, launched
+                trial.compiled, trial.time_us = compiled, time_us
+        trial.warnings = _told(caught)
+        if not trial.ran:
+            return
         self._refuse_unknown_writes(compiled)
         before = [trial.arguments.arrays(rank) for rank in range(self.ranks)]
-        originals = [[frameworks.to_numpy(a) for a in mine] for mine in before]
+        originals = [[frameworks.to_numpy(a) for a in each] for each in before]
         trial.failures += changed_inputs(compiled, originals, launched, self.writes)
         trial.failures += beyond(limits, time_us, compiled)
 
@@ -204,26 +198,19 @@ class Runner:
     def repeat(self, trial: Trial) -> None:
         """The first data once more, after all other: nothing may be left of what came between."""
         assert trial.launched is not None and trial.compiled is not None
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _noting(trial):
             warnings.simplefilter("ignore")
-            try:
-                _demand_same_program(trial.compiled, self._compile(trial))
-                again, _ = self._launch(trial, self.checks)
-            except _Ended as ended:
-                trial.failures.append(ended.failure)
-                return
-            except (Exception, SystemExit) as error:  # a kernel doesn't end its grader
-                trial.failures.append(Failure.raised(error))
-                return
-        if marks := unlike(trial.launched, again):
-            trial.failures.append(_unrepeatable(trial.compiled, marks))
+            _demand_same_program(trial.compiled, self._compile(trial))
+            again, _ = self._launch(trial, self.checks)
+            if marks := unlike(trial.launched, again):
+                trial.failures.append(_unrepeatable(trial.compiled, marks))
 
     def _refuse_unknown_writes(self, compiled: Compiled) -> None:
-        known = {root(s.name) for s in compiled.inputs}
-        if unknown := sorted(set(self.writes) - known):
+        names = {root(s.name) for s in compiled.inputs}
+        if unknown := sorted(set(self.writes) - names):
             raise LaunchError(
                 f"writes={self.writes!r}: {', '.join(unknown)} is no argument with arrays; there "
-                f"are {', '.join(sorted(known)) or 'none'}",
+                f"are {', '.join(sorted(names)) or 'none'}",
                 code="check-option",
             )
 
@@ -236,17 +223,19 @@ class _Ended(Exception):
         self.failure = failure
 
 
+@contextmanager
+def _noting(trial: Trial) -> Iterator[None]:
+    """What ends a launch is a failure of its trial: a kernel doesn't end its grader."""
+    try:
+        yield
+    except _Ended as ended:
+        trial.failures.append(ended.failure)
+    except (Exception, SystemExit) as error:
+        trial.failures.append(Failure.raised(error))
+
+
 def _took_too_long(what: str, seconds: TimeOver, location: str | None, hint: str) -> _Ended:
-    file, _, line = (location or "").rpartition(":")
-    return _Ended(
-        Failure(
-            "timeout",
-            f"{what} the kernel: {seconds}",
-            hint,
-            file=file or None,
-            line=int(line) if line else None,
-        )
-    )
+    return _Ended(Failure("timeout", f"{what} the kernel: {seconds}", hint).at(location))
 
 
 def _as_numpy(outputs: dict[str, Any]) -> dict[str, Any]:

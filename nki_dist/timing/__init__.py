@@ -1,4 +1,4 @@
-"""Simulated time: order graphs, replay, profiles and traces.
+"""How long a launch would take on a device: its programs are replayed in simulated time.
 
 Executing a kernel records only what its program doesn't say (trip counts of dynamic loops); time is
 worked out afterwards by replaying the programs of a launch. So a run that isn't profiled pays
@@ -56,12 +56,5 @@ def profile_launch(
     Raises:
         LaunchError: the trip counts don't belong to the programs, or there is no such schedule.
     """
-    launch = prepared(
-        programs,
-        trips,
-        arch,
-        placement,
-        exchanges=exchanges,
-        schedule=schedule,
-    )
+    launch = prepared(programs, trips, arch, placement, exchanges, schedule)
     return make_profile(launch.simulated(), kernel_name)

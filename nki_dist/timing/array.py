@@ -24,8 +24,8 @@ class Array:
         """When everything that overlaps a tile (None: the whole array) is over."""
         if not self._until:
             return 0.0
-        wanted = tile or _WHOLE
-        return max((end for t, end in self._until.items() if t.overlaps(wanted)), default=0.0)
+        region = tile or _WHOLE
+        return max((end for t, end in self._until.items() if t.overlaps(region)), default=0.0)
 
     @staticmethod
     def share(tile: ArrayTile | None, arch: Arch) -> float:

@@ -1,4 +1,4 @@
-"""Room on chip in simulated time: a tensor that wasn't placed needs bytes before it is written.
+"""Makes tensors wait for bytes of SBUF and PSUM in simulated time, if the kernel didn't place them.
 
 A compiler gives tensors their addresses knowing what is alive when, and so decides how far loads
 run ahead. Here room is given in the order in which the kernel first touches its tensors, piece by
@@ -32,23 +32,21 @@ from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.pieces import Pieces, pieces
 
 
+def usable_bytes(arch: Arch) -> dict[MemoryRegion, int]:
+    """What each memory on chip has for tensors, per partition."""
+    psum = arch.psum_usable_banks * arch.psum_bank_bytes
+    return {MemoryRegion.sbuf: arch.sbuf_usable_bytes, MemoryRegion.psum: psum}
+
+
 def capacities(storages: Sequence[Storage], arch: Arch) -> dict[MemoryRegion, int]:
     """Bytes times quadrants of partitions that each memory has for tensors nobody placed."""
+    left = usable_bytes(arch)
+    for region, most in usable_bytes(arch).items():
+        for s in storages:
+            if s.placed and s.region is region and s.first >= 0 and s.address is not None:
+                left[region] = max(0, min(left[region], most - s.address[1] - s.partition_bytes))
     rows = arch.partitions // arch.partition_quadrant
-    found = {
-        MemoryRegion.sbuf: arch.sbuf_usable_bytes * rows,
-        MemoryRegion.psum: arch.psum_usable_banks * arch.psum_bank_bytes * rows,
-    }
-    for s in storages:
-        if s.placed and s.region in found and s.first >= 0 and s.address is not None:
-            end = (s.address[1] + s.partition_bytes) * rows
-            most = arch.sbuf_usable_bytes if s.region is MemoryRegion.sbuf else _psum(arch)
-            found[s.region] = max(0, min(found[s.region], most * rows - end))
-    return found
-
-
-def _psum(arch: Arch) -> int:
-    return arch.psum_usable_banks * arch.psum_bank_bytes
+    return {region: most * rows for region, most in left.items()}
 
 
 def needed_bytes(s: Storage, arch: Arch) -> int:

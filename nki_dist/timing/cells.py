@@ -1,4 +1,4 @@
-"""Who touched these bytes last: the index that finds an access's dependencies.
+"""Finds the earlier accesses to the same bytes that a new access has to wait for.
 
 Every distinct box of a territory is a cell that remembers the accesses made to exactly that box and
 which other cells overlap it. Geometry is only done when a box is seen for the first time; kernels

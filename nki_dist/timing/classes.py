@@ -1,4 +1,4 @@
-"""Cores that do the same at the same time: one of each class is replayed for all.
+"""Finds cores of a launch that do the same at the same time, so that one of each class is replayed.
 
 A unit is the ranks that share HBM stacks, with all their cores; nothing but messages and rendezvous
 connects units. Two units are of one class if
@@ -70,7 +70,9 @@ def find_classes(
     if units is None or len(units) < 2:
         return None
     synchronising = _synchronising(parts, seats)
-    if synchronising is None or any(i.opcode not in rules for i in synchronising.instructions):
+    if synchronising is None:
+        return None
+    if any(i.opcode not in rules for each in synchronising.of.values() for i in each):
         return None
     try:
         exchanges = [
@@ -118,10 +120,6 @@ class _Synchronising:
     of: Mapping[int, Sequence[Instruction]]
     order: Mapping[int, Sequence[int]]
 
-    @property
-    def instructions(self) -> list[Instruction]:
-        return [i for each in self.of.values() for i in each]
-
 
 def _synchronising(parts: Sequence[Any], seats: Sequence[Seat]) -> _Synchronising | None:
     """None if the ranks don't all execute the same."""
@@ -159,7 +157,7 @@ class _Splitting:
         self.units = units
         self.members: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._known: dict[tuple[str, int], tuple[int, Any]] = {}
+        self._cache: dict[tuple[str, int], tuple[int, Any]] = {}
         self._used: list[set[Hashable]] = []
         self.met: list[list[int]] = []
         self.partners: list[list[tuple[int, ...]]] = []
@@ -185,14 +183,14 @@ class _Splitting:
 
     def number(self, channel: str, cores: tuple[int, ...]) -> int:
         """Which rendezvous that is; the same tuple is asked about again and again."""
-        known = self._known.get((channel, id(cores)))
-        if known is None:
+        cached = self._cache.get((channel, id(cores)))
+        if cached is None:
             number = self._numbers.setdefault((channel, cores), len(self.members))
             if number == len(self.members):
                 self.members.append(cores)
                 self._used.append(set())
-            known = self._known[channel, id(cores)] = number, cores
-        return known[0]
+            cached = self._cache[channel, id(cores)] = number, cores
+        return cached[0]
 
     def colours(self) -> list[int] | None:
         """The class of each unit, or None if there are too many to be worth it."""

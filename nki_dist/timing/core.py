@@ -1,4 +1,4 @@
-"""The state of one core in a replay: its queues, its engines, what each instruction waits for.
+"""One core while its instructions get simulated times: queues, engines, what each waits for.
 
 A queue takes its instructions in the order the kernel wrote them, or, as scheduled by a compiler,
 the first of those that are ready, no further ahead of the first it hasn't issued than the core's
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop
 from math import inf
+from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
@@ -63,6 +64,7 @@ class CoreReplay:
         ready: for each position, when all it waits for is over (so far).
         waits: how much of that isn't known yet.
         by_position: what is fixed of each instruction.
+        transfers: for each position, its Transfer; None for what isn't DMA.
         line, scatter_line: transfers that could move their data, but for the DMA engines; of large
             packets, and of small ones.
         wake: when an event looks at `line` again.
@@ -90,6 +92,7 @@ class CoreReplay:
         self.ready = self.timeline.ready
         self._fixed = fixed
         self.by_position = [fixed[i.ordinal] for i in graph.executed]
+        self.transfers: list[Any] = [f.transfer for f in self.by_position]
         self._turn_edges()
         self.capacity = Capacity(graph, plan, arch)
         self._enqueue()
@@ -120,7 +123,7 @@ class CoreReplay:
         for at, i in enumerate(self.graph.executed):
             if at in self.plan.dropped:
                 continue
-            move = self.by_position[at].transfer
+            move = self.transfers[at]
             name = i.engine
             if move is not None:
                 name = move.queue
@@ -202,7 +205,7 @@ class CoreReplay:
         if table and table != self._table:
             self._table = table
             loaded = start + self.arch.act_table_load_ns
-            timeline.table_loads[at] = TableLoad(at, start, loaded, function)
+            timeline.table_loads[at] = TableLoad(start, loaded, function)
             start = loaded
         end = over = start + fixed.occupancy
         if self.graph.executed[at].engine == "tensor":
@@ -235,8 +238,7 @@ class CoreReplay:
     def move(self, at: int, time: float, stack: HbmBandwidth) -> None:
         """Run the data phase of a transfer."""
         timeline = self.timeline
-        t = self.by_position[at].transfer
-        assert t is not None
+        t = self.transfers[at]
         end, blocker = self.engines.run(at, t, self.ready[at] + t.lead_ns, time, stack)
         if blocker >= 0:
             timeline.reason[at], timeline.cause[at] = RESOURCE, (self.number, blocker)
@@ -257,8 +259,7 @@ class CoreReplay:
 
     def scatter(self, at: int, time: float) -> float:
         """Begin the data phase of a transfer of small packets; returns when to look after it."""
-        t = self.by_position[at].transfer
-        assert t is not None
+        t = self.transfers[at]
         self.timeline.start[at] = time
         self.timeline.hbm_read += t.hbm_read
         self.timeline.hbm_written += t.hbm_written
@@ -266,8 +267,7 @@ class CoreReplay:
 
     def scattered(self, at: int, time: float) -> float:
         """Look after it: when to do so again, or `time` if it is over and its engines are free."""
-        t = self.by_position[at].transfer
-        assert t is not None
+        t = self.transfers[at]
         again = self.engines.scattered(t, time)
         if again <= time:
             self.timeline.end[at] = self.timeline.done[at] = time

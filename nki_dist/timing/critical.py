@@ -21,8 +21,8 @@ DMA_LATENCY: Final = "dma latency"
 DMA_BUSY: Final = "dma engines busy"
 PORTS: Final = "memory ports"
 MESSAGES: Final = "messages"
-ROOM: Final = "room on chip"
-_WAITED_FOR: Final = MappingProxyType({RESOURCE: PORTS, MEMORY: ROOM})
+CAPACITY: Final = "room on chip"
+_WAITED_FOR: Final = MappingProxyType({RESOURCE: PORTS, MEMORY: CAPACITY})
 
 
 class Piece(NamedTuple):

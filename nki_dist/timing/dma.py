@@ -90,7 +90,7 @@ def transfer(
     queue = _queue(i, mode)
     # Only instructions that may say which engine commands the hardware have such descriptors.
     by_hardware = generates and arch.has_hwdge and "engine" in i.args
-    if mode == "none" and by_hardware and not _asked(i):
+    if mode == "none" and by_hardware and not _requested(i):
         mode = "hwdge"
     issue = {
         "none": arch.dma_trigger_ns,
@@ -124,15 +124,15 @@ def _label(value: Any) -> str:
     return getattr(value, "name", "") or ""
 
 
-def _asked(i: Instruction) -> str:
-    asked = _label(i.args.get("dge_mode"))
-    return "" if asked == "unknown" else asked
+def _requested(i: Instruction) -> str:
+    mode = _label(i.args.get("dge_mode"))
+    return "" if mode == "unknown" else mode
 
 
 def _mode(i: Instruction, accesses: Sequence[Access], arch: Arch) -> str:
     """As asked; else static descriptors where addresses are, and the best that can do otherwise."""
-    if asked := _asked(i):
-        return asked
+    if requested := _requested(i):
+        return requested
     kinds = {a.dynamic.kind for a in accesses if a.dynamic is not None}
     if kinds - {"scalar"} or (kinds and not arch.has_hwdge):
         return "swdge"
@@ -212,12 +212,12 @@ def _equal_engines(engines: int, transfers: Iterable[Transfer]) -> tuple[list[in
     Returns:
         besides, how many blocks transfers ask for.
     """
-    asked: list[list[tuple[int, float]]] = [[] for _ in range(engines)]
+    demands: list[list[tuple[int, float]]] = [[] for _ in range(engines)]
     for n, parts in enumerate(dict.fromkeys([t.parts for t in transfers])):
         for engine, ns in parts:
-            asked[engine].append((n, ns))
+            demands[engine].append((n, ns))
     numbers: dict[tuple[tuple[int, float], ...], int] = {}
-    blocks = [numbers.setdefault(tuple(each), len(numbers)) for each in asked]
+    blocks = [numbers.setdefault(tuple(each), len(numbers)) for each in demands]
     return blocks, len(numbers) - (() in numbers)
 
 
@@ -248,9 +248,9 @@ class DmaEngines:
 
     def __init__(self, arch: Arch, transfers: Iterable[Transfer] | None = None) -> None:
         engines = arch.dma_engines
-        self._block, self._asked = [*range(engines)], engines
+        self._block, self._used = [*range(engines)], engines
         if transfers is not None:
-            self._block, self._asked = _equal_engines(engines, transfers)
+            self._block, self._used = _equal_engines(engines, transfers)
         blocks = max(self._block) + 1
         self.free = [0.0] * blocks
         self.before = [0.0] * blocks
@@ -284,9 +284,9 @@ class DmaEngines:
         return max([before[block] for block in blocks])
 
     def run(
-        self, who: int, t: Transfer, asked: float, at: float, stack: HbmBandwidth
+        self, who: int, t: Transfer, since: float, at: float, stack: HbmBandwidth
     ) -> tuple[float, int]:
-        """Move the data of a transfer from time `at`, for which it asked at `asked`.
+        """Move the data of a transfer from time `at`, for which it waited since `since`.
 
         Returns:
             its end, and the transfer it had to wait for (or -1).
@@ -296,7 +296,7 @@ class DmaEngines:
         ends = [start + ns for start, (_, ns) in zip(starts, parts, strict=True)]
         end = max(ends)
         last = parts[ends.index(end)][0]
-        blocker = user[last] if free[last] > asked else -1
+        blocker = user[last] if free[last] > since else -1
         # Where the stack is the bottleneck, all engines of the transfer wait for it.
         late = stack.run(self, t.hbm_read + t.hbm_written, min(starts), end) - end
         for (e, ns), until in zip(parts, ends, strict=True):
@@ -322,7 +322,7 @@ class DmaEngines:
 
     def all_scatter(self) -> bool:
         """Whether every engine that transfers ask for moves small packets already."""
-        return len(self._scattered) == self._asked
+        return len(self._scattered) == self._used
 
     def scatter(self, t: Transfer, at: float) -> float:
         """Begin a transfer of small packets; when to look after it."""

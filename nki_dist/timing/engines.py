@@ -27,8 +27,8 @@ def occupancy_ns(i: Instruction, cost: Cost, accesses: Sequence[Access], arch: A
     if i.engine != "sync" and any(_addressed(a) for a in accesses):
         cycles = max(cycles, arch.dynamic_address_cycles)
     clock = arch.engine_clock_ghz.get(i.engine, arch.engine_clock_ghz["sync"])
-    own_dma = cost.dma_bytes / arch.gpsimd_dma_gbps if arch.gpsimd_dma_gbps else 0.0
-    return max(cycles / clock, own_dma)
+    gpsimd_dma = cost.dma_bytes / arch.gpsimd_dma_gbps if arch.gpsimd_dma_gbps else 0.0
+    return max(cycles / clock, gpsimd_dma)
 
 
 def _addressed(a: Access) -> bool:

@@ -1,4 +1,4 @@
-"""The events of a replay, in order of simulated time.
+"""Gives each instruction of a launch its simulated start and end, event after event.
 
 A launch is a heap of events: an instruction has all it waits for, an engine is free, a transfer
 can move its data. An engine issues what is ready: in the order written (schedule "program"), or out
@@ -68,7 +68,7 @@ class Events:
             first = [at for at, n in enumerate(core.waits) if not n]
             self._give_capacity(core, 0.0, None)
             for at in first:
-                self._known(core, at)
+                self._schedule(core, at)
         handlers = (
             self._on_ready,
             self._on_poke,
@@ -96,14 +96,14 @@ class Events:
     def _spill(self) -> bool:
         """Nothing can go on: every core that waits for room gets some that isn't there."""
         stays = [(core, core.capacity.force()) for core in self.cores]
-        stuck = [(core, stay) for core, stay in stays if stay >= 0]
-        for core, stay in stuck:
+        waiting = [(core, stay) for core, stay in stays if stay >= 0]
+        for core, stay in waiting:
             self._furnish(core, stay, self.now, None)
-        return bool(stuck)
+        return bool(waiting)
 
     # ---- events -------------------------------------------------------------------------------
 
-    def _known(self, core: CoreReplay, at: int) -> None:
+    def _schedule(self, core: CoreReplay, at: int) -> None:
         """All that an instruction waits for has a time."""
         if at in core.plan.dropped:
             self._pass(core, at)
@@ -188,8 +188,7 @@ class Events:
                 heappush(q.line, at)
                 return
             q.moving = True
-        t = core.by_position[at].transfer
-        assert t is not None
+        t = core.transfers[at]
         if t.packets:
             line = core.scatter_line
             if core.freed:  # others may begin, too
@@ -220,8 +219,7 @@ class Events:
         refused = None
         while n < len(line.head):
             at = core.by_turn[line.head[n]]
-            t = core.by_position[at].transfer
-            assert t is not None
+            t = core.transfers[at]
             if t is refused or not core.engines.scatters(t):  # engines only get busier here
                 refused = t
                 n += 1
@@ -252,8 +250,7 @@ class Events:
         refused = None
         while n < len(line.head):
             at = core.by_turn[line.head[n]]
-            t = core.by_position[at].transfer
-            assert t is not None
+            t = core.transfers[at]
             if t is refused:  # engines only get busier here
                 n += 1
                 continue
@@ -384,7 +381,7 @@ class Events:
                 timeline.cause[later] = by
             waits[later] -= 1
             if not waits[later]:
-                self._known(core, later)
+                self._schedule(core, later)
 
     def _arrive(
         self, core: CoreReplay, at: int, time: float, reason: str, cause: int | None
@@ -396,4 +393,4 @@ class Events:
             core.timeline.cause[at] = None if cause is None else (core.number, cause)
         core.waits[at] -= 1
         if not core.waits[at]:
-            self._known(core, at)
+            self._schedule(core, at)

@@ -1,4 +1,4 @@
-"""How instructions that wait for other cores meet in simulated time.
+"""Whom instructions that talk to other cores wait for in simulated time, and how long that takes.
 
 A rule turns one such instruction into the messages it sends and awaits; the replay matches them by
 (source, target, channel, sequence), as the cores themselves do. What goes on within a rank is

@@ -1,4 +1,4 @@
-"""What every execution of an instruction has in common: its cost, its transfer, its locks.
+"""Works out costs, transfers and locks of instructions, once for all that have the same pattern.
 
 Most instructions of a kernel repeat a few patterns at other addresses, and an instruction's file
 works out costs from what such a pattern says (`Spec`: `cost`). So each pattern is worked out once.
@@ -6,13 +6,14 @@ works out costs from what such a pattern says (`Spec`: `cost`). So each pattern 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Cost, Spec
+from nki_dist.isa import INSTRUCTIONS
+from nki_dist.isa.spec import Cost
 from nki_dist.program import Access, Instruction, MemoryRegion, instructions
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import Transfer, first_partition, transfer
@@ -35,22 +36,20 @@ class Fixed:
     activity: float  # share of Tensor's array that works
 
 
-def describe(
-    graph: OrderGraph, table: Mapping[str, Spec], arch: Arch, plan: Plan
-) -> dict[int, Fixed]:
+def describe(graph: OrderGraph, arch: Arch, plan: Plan) -> dict[int, Fixed]:
     """By ordinal, for every instruction of a program; cores that run it share the result."""
     found: dict[int, Fixed] = {}
-    known: dict[Hashable, Fixed] = {}
+    cache: dict[Hashable, Fixed] = {}
     for i in instructions(graph.program.body):
         try:
             pattern = _pattern(i, plan)
-            fixed = known.get(pattern)
+            fixed = cache.get(pattern)
         except TypeError:  # lists of operands and the like aren't compared
             pattern, fixed = None, None
         if fixed is None:
-            fixed = _described(i, graph.tensors[i.ordinal], table[i.opcode], arch, plan)
+            fixed = _described(i, graph.tensors[i.ordinal], arch, plan)
             if pattern is not None:
-                known[pattern] = fixed
+                cache[pattern] = fixed
         found[i.ordinal] = fixed
     return found
 
@@ -83,8 +82,8 @@ def _plain(values: list[Any]) -> Hashable:
     return tuple([_plain(value) if isinstance(value, list) else value for value in values])
 
 
-def _described(i: Instruction, tensors: AccessPair, spec: Spec, arch: Arch, plan: Plan) -> Fixed:
-    shown = plan.recast.get(i.ordinal, i)
+def _described(i: Instruction, tensors: AccessPair, arch: Arch, plan: Plan) -> Fixed:
+    spec, shown = INSTRUCTIONS[i.opcode], plan.recast.get(i.ordinal, i)
     cost = plan.products.get(i.ordinal) or spec.cost_of(_as_compiled(shown, plan), arch)
     both = (*tensors[0], *tensors[1])
     dma = shown.engine == "dma" and not spec.synchronises

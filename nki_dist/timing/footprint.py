@@ -61,11 +61,11 @@ class Territory:
         """The box of an access, its run-time index left out."""
         size = a.dtype.itemsize
         pattern = (a.shape, a.strides, size)
-        known = self._extents.get(pattern)
-        if known is None:
+        cached = self._extents.get(pattern)
+        if cached is None:
             back, steps = _steps(a)
-            known = self._extents[pattern] = back, self._reach(steps, size)
-        back, extents = known
+            cached = self._extents[pattern] = back, self._reach(steps, size)
+        back, extents = cached
         return self._from(a.offset * size - back, extents)
 
     def box(self, low: int, steps: Iterable[tuple[int, int]], width: int) -> Box:
@@ -112,14 +112,14 @@ def territories(storages: Sequence[Storage]) -> tuple[list[int], list[Territory]
     """
     groups = _overlapping([s for s in storages if s.region.on_chip and s.address and s.placed])
     keys, found = [], []
-    known: dict[_Form, Territory] = {}
+    cache: dict[_Form, Territory] = {}
     for s in storages:
         form: _Form = (_dimensions(s), None)
         if s.number in groups:
             form = ((s.partitions, s.partition_bytes), s.address)
-        territory = known.get(form)
+        territory = cache.get(form)
         if territory is None:
-            territory = known[form] = Territory(*form)
+            territory = cache[form] = Territory(*form)
         keys.append(groups.get(s.number, s.number))
         found.append(territory)
     return keys, found

@@ -1,4 +1,4 @@
-"""What a core executed, by kind: sums over launches of millions of instructions, in NumPy.
+"""Adds up what a core executed, by kind, in NumPy: launches have millions of instructions.
 
 Instructions of one line and one pattern (see `fixed`) are of one kind: they have their opcode,
 engine and cost in common. Invariant: sums add in the order of the positions, one after the other,
@@ -29,16 +29,16 @@ class Kinds:
 
     def __init__(self, core: CoreTimeline) -> None:
         self.examples: list[Instruction] = []
-        known: dict[tuple[int, int], int] = {}
+        numbers: dict[tuple[int, int], int] = {}
         of: list[int] = []
         for i, pattern in zip(core.graph.executed, map(id, core.patterns), strict=True):
-            kind = known.setdefault((i.location, pattern), len(known))
+            kind = numbers.setdefault((i.location, pattern), len(numbers))
             if kind == len(self.examples):
                 self.examples.append(i)
             of.append(kind)
         self.of: NDArray[np.intp] = np.array(of, np.intp)
         self.costs: list[Cost] = [core.costs[i.ordinal] for i in self.examples]
-        self.counts: list[int] = np.bincount(self.of, minlength=len(known)).tolist()
+        self.counts: list[int] = np.bincount(self.of, minlength=len(numbers)).tolist()
 
 
 def sums(which: ArrayLike, values: ArrayLike, n: int) -> list[float]:

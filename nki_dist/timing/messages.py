@@ -1,4 +1,4 @@
-"""Instructions that wait for other cores, during a replay: what was sent, and who still waits.
+"""Matches what cores send each other in simulated time with who waits for it.
 
 Messages are matched by (source, target, channel, sequence), as the cores themselves do; rendezvous
 are in `rendezvous`. Invariant: an instruction that waits is finished exactly once, by whichever

@@ -1,4 +1,4 @@
-"""The order graph of one core: what was executed, and what had to come before what.
+"""Says which instructions a core executed, and which had to come before which: its order graph.
 
 A program and the trip counts of its dynamic loops say exactly which instructions were executed.
 Between them there are three kinds of edges, the ones a compiler would turn into semaphores:
@@ -17,7 +17,7 @@ spilled per engine. Follows: A2 "Engine synchronisation"; ISA `depends_on`, `nl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -64,6 +64,10 @@ class OrderGraph:
     def __len__(self) -> int:
         return len(self.executed)
 
+    def line(self, location: int) -> str:
+        """The kernel line of a location, "?" if there is none."""
+        return self.program.where(location) or "?"
+
     def before(self, position: int) -> Iterator[int]:
         """Every position with an edge to this one."""
         yield from self.data[position]
@@ -76,11 +80,7 @@ def times_written(graph: OrderGraph) -> Counter[int]:
     return Counter(a.storage.number for i in graph.executed for a in graph.tensors[i.ordinal][1])
 
 
-def order(
-    program: Program,
-    trips: Sequence[int] = (),
-    table: Mapping[str, Spec] = INSTRUCTIONS,
-) -> OrderGraph:
+def order(program: Program, trips: Sequence[int] = ()) -> OrderGraph:
     """The order graph of one core.
 
     Args:
@@ -89,7 +89,7 @@ def order(
     Raises:
         LaunchError: `trips` doesn't belong to this program.
     """
-    builder = _Builder(program, trips, table)
+    builder = _Builder(program, trips)
     builder.program()
     for cells in builder.cells.values():
         cells.part()
@@ -147,15 +147,14 @@ def _tensors(i: Instruction, spec: Spec) -> AccessPair:
 class _Builder:
     """Walks the executed instructions of one core in program order."""
 
-    def __init__(self, program: Program, trips: Sequence[int], table: Mapping[str, Spec]) -> None:
+    def __init__(self, program: Program, trips: Sequence[int]) -> None:
         self.graph = OrderGraph(program)
         self.trips = trips
         self.entered = 0
         self.round = 0
-        self.table = table
         self.keys, self.territories = territories(program.storages)
         self.cells: dict[int, Cells] = {}
-        self.known: dict[int, int] = {}
+        self.values: dict[int, int] = {}
         self.register_writer: dict[int, int] = {}
         self.register_readers: dict[int, list[int]] = {}
         self.state_holder: dict[tuple[str, str], int] = {}
@@ -164,7 +163,7 @@ class _Builder:
         self.last_exchange = -1
         self.described: dict[int, _Operands] = {}
         self.last_run: dict[int, int] = {}
-        self.wanted: set[int] = set()
+        self.followed: set[int] = set()
         self.tensors = self.graph.tensors
         # Tensors and parts of them are used again and again: cells of the accesses, by identity
         # and by what they are.
@@ -173,8 +172,8 @@ class _Builder:
         written: set[int] = set()
         for i in instructions(program.body):
             if i.after:
-                self.wanted.update(i.after)
-            self.tensors[i.ordinal] = pair = _tensors(i, table[i.opcode])
+                self.followed.update(i.after)
+            self.tensors[i.ordinal] = pair = _tensors(i, INSTRUCTIONS[i.opcode])
             for a in pair[1]:
                 written.add(a.storage.number)
         keys = {self.keys[n] for n in written}
@@ -185,12 +184,12 @@ class _Builder:
     def program(self) -> None:
         """All of it. Outside of loops nothing is executed twice, so nothing is kept for later."""
         program = self.graph.program
-        if program.registers or self.wanted:
+        if program.registers or self.followed:
             self.block(program.body)
             return
         alone = {
             name
-            for name, spec in self.table.items()
+            for name, spec in INSTRUCTIONS.items()
             if not spec.synchronises and spec.effects.state is None
         }
         graph, places, written = self.graph, self.places, self.written
@@ -238,7 +237,7 @@ class _Builder:
         tested = [r for r in (loop.start, loop.stop) if isinstance(r, VirtualRegister)]
         start = loop.start
         if isinstance(start, VirtualRegister):
-            start = self.known.get(start.number)
+            start = self.values.get(start.number)
         self._decide(tested)
         for n in range(rounds):
             self.round += 1
@@ -264,16 +263,16 @@ class _Builder:
             self.control = self.control | writers
 
     def _induction(self, register: int, loop: Loop, start: Any, n: int) -> None:
-        self.known.pop(register, None)
+        self.values.pop(register, None)
         if loop.kind == "for" and start is not None:
-            self.known[register] = start + n * loop.step
+            self.values[register] = start + n * loop.step
 
     # ---- one instruction --------------------------------------------------------------------
 
     def _instruction(self, i: Instruction) -> None:
         graph = self.graph
         at = len(graph.executed)
-        ordinal, spec = i.ordinal, self.table[i.opcode]
+        ordinal, spec = i.ordinal, INSTRUCTIONS[i.opcode]
         what = self.described.get(ordinal)
         if what is None:
             what = self.described[ordinal] = self._describe(i, spec)
@@ -297,7 +296,7 @@ class _Builder:
         for earlier in i.after:
             if earlier in self.last_run:
                 data.append(self.last_run[earlier])
-        if ordinal in self.wanted:
+        if ordinal in self.followed:
             self.last_run[ordinal] = at
         graph.executed.append(i)
         graph.rounds.append(self.round)
@@ -343,8 +342,8 @@ class _Builder:
             cell = self._cell(a)
         else:
             part = a.storage.number, a.offset, a.shape, a.strides, a.dtype.itemsize
-            known = self.parts.get(part)
-            cell = self.parts[part] = known or self._cell(a)
+            cached = self.parts.get(part)
+            cell = self.parts[part] = cached or self._cell(a)
         self.places[id(a)] = cell
         return cell
 
@@ -354,7 +353,7 @@ class _Builder:
         cells = self.cells.get(key)
         if cells is None:
             cells = self.cells[key] = Cells()
-        return cells.cell(footprint(a, self.territories[number], self.known))
+        return cells.cell(footprint(a, self.territories[number], self.values))
 
     def _ancestors(self, positions: Iterable[int]) -> set[int]:
         """Positions up to two edges back."""
@@ -380,11 +379,11 @@ class _Builder:
     def _evaluate(self, register: int, source: Any) -> None:
         """Follow the value of a register where it doesn't come from memory."""
         if isinstance(source, VirtualRegister):
-            source = self.known.get(source.number)
+            source = self.values.get(source.number)
         if isinstance(source, int):
-            self.known[register] = source
+            self.values[register] = source
         else:
-            self.known.pop(register, None)
+            self.values.pop(register, None)
 
     def _issued_after(self, i: Instruction, spec: Spec, at: int) -> tuple[int, ...]:
         found = []

@@ -1,4 +1,4 @@
-"""Traces for ui.perfetto.dev and chrome://tracing.
+"""Writes a launch's simulated time as a trace for ui.perfetto.dev and chrome://tracing.
 
 One process per core, one thread per engine and DMA queue, one complete event per instruction (and
 per activation table load), an arrow per message between cores. Where transfers of a queue overlap,

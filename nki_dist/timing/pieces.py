@@ -1,4 +1,4 @@
-"""Pieces of tensors on chip: bytes of a partition that a kernel writes apart.
+"""Cuts tensors on chip into the bytes that a kernel writes apart, each free when its use is over.
 
 A tile that is loaded slice by slice is one tensor to the kernel. A compiler follows bytes: a slice
 is free once its last reader is over, and is spilled and reloaded without the others. A tensor is
@@ -59,9 +59,9 @@ def pieces(graph: OrderGraph, plan: Plan, of: Collection[int]) -> Pieces:
         numbers[n] = list(range(len(found.spans), len(found.spans) + len(spans)))
         found.storages += [storage] * len(spans)
         found.spans += spans
-    known = {n: _touch(pair, plan, found.spans, numbers) for n, pair in graph.tensors.items()}
+    cache = {n: _touch(pair, plan, found.spans, numbers) for n, pair in graph.tensors.items()}
     for at, i in enumerate(graph.executed):
-        touched, written = known[i.ordinal] if at not in plan.dropped else ((), ())
+        touched, written = cache[i.ordinal] if at not in plan.dropped else ((), ())
         found.touched.append(touched)
         found.written.append(written)
     return found

@@ -1,4 +1,4 @@
-"""Replaying the programs of a launch in simulated time: their order graphs, then their events.
+"""Works out when everything in a launch happens in simulated time, by replaying its programs.
 
 What happens when is worked out in `events`; what an instruction costs, in `core`, `engines` and
 `dma`. Invariant: no host clock takes part, so the same launch gives the same bits. Doesn't model
@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
-from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.spec import Spec
 from nki_dist.program import Program
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.compiled import Plan, compiled
@@ -77,7 +75,6 @@ def prepared(
     trips_per_core: Sequence[Sequence[int]],
     arch: Arch,
     placement: Sequence[Seat] | None = None,
-    table: Mapping[str, Spec] = INSTRUCTIONS,
     exchanges: Mapping[str, Rule] = EXCHANGES,
     schedule: str = PROGRAM,
 ) -> Launch:
@@ -88,7 +85,6 @@ def prepared(
         trips_per_core: for each, the trip counts its executor recorded.
         placement: for each, where it sits; by default ranks follow each other, and neighbours share
             an HBM stack.
-        table: the instruction set.
         exchanges: a rule for each instruction that waits for other cores.
         schedule: "compiled", with what AWS's compiler is taken to change, or "program".
 
@@ -110,8 +106,8 @@ def prepared(
     for program, trips in zip(programs, trips_per_core, strict=True):
         key = (id(program), tuple(trips))
         if key not in graphs:
-            graph = order(program, trips, table)
-            plan = compiled(graph, table, arch) if schedule == COMPILED else Plan()
-            graphs[key] = Part(graph, plan, describe(graph, table, arch, plan))
+            graph = order(program, trips)
+            plan = compiled(graph, arch) if schedule == COMPILED else Plan()
+            graphs[key] = Part(graph, plan, describe(graph, arch, plan))
         parts.append(graphs[key])
     return Launch(parts, seats, arch, exchanges, schedule)

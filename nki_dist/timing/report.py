@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from textwrap import fill
 from typing import Any, Final
 
@@ -150,16 +150,6 @@ class Profile:
         """Write a trace for ui.perfetto.dev or chrome://tracing."""
         write_trace(self.timeline, path)
 
-    def write_chakra(self, folder: str | PathLike[str], name: str = "trace") -> list[Path]:
-        """Write Chakra execution traces, `NAME.RANK.et` for each rank; see `report.chakra`.
-
-        Raises:
-            ImportError: protobuf isn't there; `pip install 'nki_dist[chakra]'`.
-        """
-        from nki_dist.report.chakra import write_chakra
-
-        return write_chakra([self], folder, name)
-
     def write_report(self, path: str | PathLike[str]) -> None:
         """Write one HTML file with everything: timeline, memory, source, roofline, tables.
 
@@ -195,17 +185,6 @@ class Profile:
         from nki_dist.report.explorer import summary
 
         return summary(self.to_dict(), self.timeline)
-
-    def write_dot(self, path: str | PathLike[str]) -> None:
-        """Write the order graph for Graphviz.
-
-        Raises:
-            LaunchError: the launch executed too many instructions for a drawing.
-        """
-        from nki_dist.report.dot import dot
-
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(dot(self.timeline, self.kernel))
 
     def __repr__(self) -> str:
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"

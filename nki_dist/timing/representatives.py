@@ -1,4 +1,4 @@
-"""Timeline of a launch of which one core of each class, its representative, was replayed for all.
+"""Gives all cores their times where one core of each class, its representative, was replayed.
 
 See `classes` for why that is the same. Times are those of the first member of a class. What a
 timeline says of other cores (who held an instruction up, what was delivered) has the numbers of
@@ -83,14 +83,14 @@ class RepresentedTimeline(Timeline):
 
     def core(self, number: int) -> CoreTimeline:
         """One core, with the numbers of those that it waited for."""
-        made = self._seen.get(number)
-        if made is None:
-            made = self._seen[number] = copy(self._distinct[self._classes.which[number]])
-            made.seat = self.launch.seats[number]
-            made.cause = [None if cause is None else (number, cause[1]) for cause in made.cause]
-            made.held, made.busy_end = dict(made.held), dict(made.busy_end)
-            self._hold(made, number)
-        return made
+        found = self._seen.get(number)
+        if found is None:
+            found = self._seen[number] = copy(self._distinct[self._classes.which[number]])
+            found.seat = self.launch.seats[number]
+            found.cause = [None if cause is None else (number, cause[1]) for cause in found.cause]
+            found.held, found.busy_end = dict(found.held), dict(found.busy_end)
+            self._hold(found, number)
+        return found
 
     def _hold(self, core: CoreTimeline, number: int) -> None:
         """Say who held instructions up: of several that were last, the first core did."""

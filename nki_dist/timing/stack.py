@@ -40,24 +40,24 @@ class HbmBandwidth:
         if not size:
             return end
         me = self._moving.setdefault(id(engines), _Moving(engines))
-        wanted = min(size / (end - begin), self.rate)
+        demand = min(size / (end - begin), self.rate)
         before = me.rate if me.until > begin else 0.0
         end = max(end, begin + size / self.rate)
         for other in self._moving.values():
             if other is me or other.until <= begin:
                 continue
-            mine, theirs = max(min(before + wanted, self._core), wanted), other.rate
+            mine, theirs = max(min(before + demand, self._core), demand), other.rate
             if mine + theirs <= self.rate:
                 continue
             half = self.rate / 2
             share = max(half, self.rate - theirs) if mine > half else mine
-            slower, theirs = wanted * share / mine, self.rate - share
+            slower, theirs = demand * share / mine, self.rate - share
             both = min(size / slower, (other.until - begin) * other.rate / theirs)
             late = both * (1 - theirs / other.rate)
             other.engines.delay(begin, late)
             other.rate *= (other.until - begin) / (other.until - begin + late)
             other.until += late
-            end = max(end, begin + both + (size - slower * both) / wanted)
+            end = max(end, begin + both + (size - slower * both) / demand)
         left = before * max(0.0, me.until - begin)
         me.until = max(me.until, end)
         me.rate = min((left + size) / (me.until - begin), self.rate)

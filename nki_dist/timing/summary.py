@@ -1,4 +1,4 @@
-"""From a timeline to its `Profile`.
+"""Makes the profile of a launch (totals, engines, lines, doubts) of the times of its instructions.
 
 Invariant: everything is computed from the timeline, so equal launches give equal bytes. Figures
 that rest on guesses say so: `assumed_costs` are instructions without a documented cost,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
         platform=arch.instance,
         cores=len(which),
         total_us=total / 1000,
-        overhead_us=_overhead_ns(timeline) / 1000,
+        overhead_us=sum(_overheads(timeline).values()) / 1000,
         instructions=sum(len(c.graph) * times[n] for n, c in enumerate(cores)),
         engines=_engines(timeline, kinds, total),
         lines=_lines(timeline, kinds, path),
@@ -102,25 +102,21 @@ def make_profile(timeline: Timeline, kernel: str) -> Profile:
     )
 
 
-def _paired(timeline: Timeline) -> bool:
-    """Whether ranks have two cores."""
-    return any(c.seat.core for c in timeline.distinct)
-
-
-def _overhead_ns(timeline: Timeline) -> float:
-    """Nanoseconds on the device before and after the launch."""
-    arch = timeline.arch
-    overheads: float = arch.kernel_start_ns + arch.kernel_end_ns
-    return overheads + (arch.kernel_pair_ns if _paired(timeline) else 0)
+def _overheads(timeline: Timeline) -> dict[str, float]:
+    """By figure, the ns on the device before and after the launch."""
+    names = ["kernel_start_ns", "kernel_end_ns"]
+    if any(c.seat.core for c in timeline.distinct):  # ranks have two cores
+        names.append("kernel_pair_ns")
+    return {name: getattr(timeline.arch, name) for name in names}
 
 
 def _kinds(cores: Sequence[CoreTimeline]) -> list[Kinds]:
     """The kinds of each core's instructions; cores that executed the same share them."""
-    known: dict[int, Kinds] = {}
+    cache: dict[int, Kinds] = {}
     for c in cores:
-        if id(c.graph) not in known:
-            known[id(c.graph)] = Kinds(c)
-    return [known[id(c.graph)] for c in cores]
+        if id(c.graph) not in cache:
+            cache[id(c.graph)] = Kinds(c)
+    return [cache[id(c.graph)] for c in cores]
 
 
 class _Path:
@@ -190,18 +186,17 @@ def _engines_of(
 
 def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[LineUse]:
     """What was spent on each kernel line; the same instruction on one line is one entry."""
-    known: dict[_Line, int] = {}
+    numbers: dict[_Line, int] = {}
     by_core: list[NDArray[np.intp]] = []
     took: list[NDArray[np.float64]] = []
     for core, k in zip(timeline.distinct, kinds, strict=True):
-        where = core.graph.program.where
         lines = [
-            known.setdefault((where(i.location) or "?", i.opcode, i.engine), len(known))
+            numbers.setdefault((core.graph.line(i.location), i.opcode, i.engine), len(numbers))
             for i in k.examples
         ]
         by_core.append(np.array(lines, np.intp)[k.of])
         took.append(durations(core.start, core.end))
-    n = len(known)
+    n = len(numbers)
     times = Counter(timeline.which)
     count, longest = np.zeros(n, np.intp), np.zeros(n)
     for number, (line, ns) in enumerate(zip(by_core, took, strict=True)):
@@ -215,7 +210,7 @@ def _lines(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> list[Line
     )
     uses = [
         LineUse(*key, executed, total / 1000, most / 1000, critical / 1000)
-        for key, executed, total, most, critical in zip(known, *columns, strict=True)
+        for key, executed, total, most, critical in zip(numbers, *columns, strict=True)
     ]
     return sorted(uses, key=lambda x: (-x.critical_us, -x.total_us, x.location, x.opcode))
 
@@ -241,7 +236,7 @@ def _changes(timeline: Timeline) -> list[Change]:
     times = Counter(timeline.which)
     for n, core in enumerate(timeline.distinct):
         for (location, what), (count, size) in core.changes.items():
-            entry = found.setdefault((core.graph.program.where(location) or "?", what), [0, 0])
+            entry = found.setdefault((core.graph.line(location), what), [0, 0])
             entry[0] += count * times[n]
             entry[1] += size * times[n]
     changes = [Change(*key, count, size) for key, (count, size) in found.items()]
@@ -257,7 +252,7 @@ def _tensor_work(timeline: Timeline, kinds: Sequence[Kinds]) -> tuple[int, float
         by_dtype = Counter[str]()
         for i, cost, count in zip(k.examples, k.costs, k.counts, strict=True):
             if i.engine == "tensor":
-                by_dtype[_float8(_input_dtype(i))] += count * cost.flops
+                by_dtype[_input_dtype(i)] += count * cost.flops
         each.append(
             [(n, n / (peak.get(dtype, peak["bfloat16"]) * 1000)) for dtype, n in by_dtype.items()]
         )
@@ -268,13 +263,9 @@ def _tensor_work(timeline: Timeline, kinds: Sequence[Kinds]) -> tuple[int, float
     return flops, ideal
 
 
-def _input_dtype(i: Instruction) -> Any:
-    return getattr(i.args.get("moving", i.args.get("data")), "dtype", "")
-
-
-def _float8(dtype: Any) -> str:
-    """The name of a dtype; float8 has one peak for all its kinds."""
-    name = str(dtype)
+def _input_dtype(i: Instruction) -> str:
+    """The name of what a product multiplies; float8 has one peak for all its kinds."""
+    name = str(getattr(i.args.get("moving", i.args.get("data")), "dtype", ""))
     return "float8" if name.startswith("float8") else name
 
 
@@ -292,14 +283,11 @@ def _assumed_costs(timeline: Timeline, kinds: Sequence[Kinds]) -> dict[str, int]
 
 def _assumed_us(timeline: Timeline, kinds: Sequence[Kinds], path: _Path) -> float:
     """Time on the device that rests on costs and figures nobody publishes."""
-    arch = timeline.arch
-    overheads = [("kernel_start_ns", arch.kernel_start_ns), ("kernel_end_ns", arch.kernel_end_ns)]
-    if _paired(timeline):
-        overheads.append(("kernel_pair_ns", arch.kernel_pair_ns))
+    arch, overheads = timeline.arch, _overheads(timeline)
     if arch.generation not in MEASURED:
-        return (timeline.total_ns + sum(ns for _, ns in overheads)) / 1000
+        return (timeline.total_ns + sum(overheads.values())) / 1000
     assumed = {*arch.assumptions(), _UNKNOWN}
-    ns = sum(ns for name, ns in overheads if name in assumed)
+    ns = sum(ns for name, ns in overheads.items() if name in assumed)
     guessed = np.zeros(len(path.took), bool)
     for number, k in enumerate(kinds):
         mine = np.flatnonzero(path.cores == number)

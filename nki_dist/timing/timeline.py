@@ -1,4 +1,4 @@
-"""What a replay found out: when every executed instruction began and ended, and what it waited for.
+"""When each instruction of a launch began and ended in simulated time, and what it waited for.
 
 Times are nanoseconds since the launch began on the device. An instruction has three: `start`, `end`
 (its engine or queue goes on), and `done` (its result can be used). Kept as columns, one entry per
@@ -7,13 +7,13 @@ position of the order graph, because launches have millions of instructions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nki_dist.arch import Arch
 from nki_dist.isa.spec import Cost
-from nki_dist.program import Instruction, Program
+from nki_dist.program import Program
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.schedules import PROGRAM
@@ -49,23 +49,9 @@ def default_placement(programs: Sequence[Program], arch: Arch) -> list[Seat]:
 
 
 @dataclass(frozen=True)
-class Event:
-    """One instruction's time on its engine or queue."""
-
-    core: int
-    queue: str
-    position: int
-    start: float
-    end: float
-    instruction: Instruction
-    reason: str
-
-
-@dataclass(frozen=True)
 class TableLoad:
     """The Scalar engine loading tables, for the activation function that needs them first."""
 
-    position: int
     start: float
     end: float
     function: str
@@ -171,13 +157,3 @@ class Timeline:
     def core(self, number: int) -> CoreTimeline:
         """One core, also if not all are at hand."""
         return self.cores[number]
-
-    def events(self) -> Iterator[Event]:
-        """Every instruction that takes time, core by core in program order."""
-        for number, c in enumerate(self.cores):
-            for at, i in enumerate(c.graph.executed):
-                if at in c.dropped:
-                    continue
-                yield Event(
-                    number, c.queues[c.queue[at]], at, c.start[at], c.end[at], i, c.reason[at]
-                )

@@ -1,4 +1,4 @@
-"""The order in which copies are triggered, as compiled, that name no queue.
+"""Puts copies that name no queue into the order in which compiled kernels trigger them.
 
 They have one queue, whose order was settled before anything runs: each stands where it can begin in
 the order the kernel is written, and waits there for its semaphores while those behind it wait, too.

@@ -1,1 +1,1 @@
-"""Where ranks, chips and instances sit, and the links between them: values."""
+"""Where ranks, chips and instances sit, and which links lie between them: values, nothing runs."""

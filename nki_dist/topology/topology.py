@@ -67,7 +67,8 @@ class Place:
         return f"{self.rank}: cores {cores} and {self.stack}"
 
 
-def _is_int(value: Any) -> bool:
+def is_int(value: Any) -> bool:
+    """Whether it is a whole number, which True and False aren't."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -84,14 +85,14 @@ class Topology:
     """
 
     def __init__(self, arch: Arch, ranks: int, lnc: int) -> None:
-        if not _is_int(ranks) or not 1 <= ranks <= MOST_RANKS:
+        if not is_int(ranks) or not 1 <= ranks <= MOST_RANKS:
             raise LaunchError(
                 f"ranks={ranks!r}; must be a positive int, {MOST_RANKS:,} at most: the largest "
                 "world that was tried",
                 code="world-option",
                 numbers={"got": ranks, "least": 1, "most": MOST_RANKS},
             )
-        if not _is_int(lnc) or not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
+        if not is_int(lnc) or not 1 <= lnc <= arch.max_lnc or arch.cores_per_chip % lnc:
             raise LaunchError(
                 f"lnc={lnc!r}; {arch.name} allows 1 to {arch.max_lnc} physical cores per logical "
                 "core (the LNC limit)",
@@ -158,7 +159,7 @@ class Topology:
 
     def ranks_of(self, chip: ChipId | int) -> tuple[RankId, ...]:
         """The ranks on a chip; none if it is there but the world is too small to use it."""
-        chip = self._known(chip)
+        chip = self._checked(chip)
         number = chip.instance.number * self.arch.chips_per_instance + chip.number
         first = number * self.ranks_per_chip
         return tuple(map(RankId, range(first, min(first + self.ranks_per_chip, self.ranks))))
@@ -171,7 +172,7 @@ class Topology:
         Args:
             chip: its identity, or its number counted over all instances.
         """
-        chip = self._known(chip)
+        chip = self._checked(chip)
         domain, spot = self._spot(chip)
         first = domain * self.arch.instances_per_ultraserver
         return tuple(
@@ -227,7 +228,7 @@ class Topology:
         domain, within = divmod(chip.instance.number, self.arch.instances_per_ultraserver)
         return domain, Spot(within, chip.number)
 
-    def _known(self, chip: ChipId | int) -> ChipId:
+    def _checked(self, chip: ChipId | int) -> ChipId:
         chip = chip if isinstance(chip, ChipId) else self.chip(chip)
         size = self.arch.instances_per_ultraserver
         there = -(-self.instances // size) * size

@@ -118,12 +118,6 @@ def test_packages_that_are_not_installed_can_be_imported():
         imported()
 
 
-def test_the_circulant_of_a_column_is_one_further_down_in_each():
-    np.testing.assert_array_equal(
-        checkouts._circulant([1, 2, 3]), [[1, 3, 2], [2, 1, 3], [3, 2, 1]]
-    )
-
-
 def test_files_find_their_neighbours(tmp_path, monkeypatch):
     monkeypatch.setenv(checkouts.VARIABLE, str(tmp_path))
     (tmp_path / "neighbour_of_a_kernel.py").write_text("value = 7\n")

@@ -42,11 +42,6 @@ def test_bounds_get_the_width_of_their_errors():
     assert table.by_bound["around"] == pytest.approx(WANTED * 0.2, rel=0.25)
 
 
-def test_bounds_are_not_further_apart_than_rows_can_tell():
-    table = widths.fitted(drawn(30, {"kernel": 0.001, "around": 0.3})).by_bound
-    assert table["kernel"] > max(table.values()) / widths._APART**2 - 0.001
-
-
 def test_a_bound_without_rows_gets_the_width_of_all():
     table = widths.fitted(kernels(60))
     assert table.by_bound["around"] == pytest.approx(WANTED * 0.2, rel=0.2)
@@ -99,29 +94,3 @@ def test_a_family_unlike_the_others_widens_the_band_of_all():
     off += [point(f"f0-{n}", 0.8, bounds=SHAPES[n % 3]) for n in range(18)]
     assert widths.left_out(off)["f0"] == 0.0
     assert widths.fitted(off).by_bound["kernel"] > widths.fitted(equal).by_bound["kernel"]
-
-
-def test_widths_without_a_family_know_nothing_of_it():
-    a = [point(f"a-{n}", 0.1) for n in range(20)]
-    b = [point(f"b-{n}", 0.5) for n in range(20)]
-    assert widths._without(a + b, "b").by_bound["kernel"] == pytest.approx(0.1)
-    assert widths._without(a + b, "a").by_bound["kernel"] == pytest.approx(0.5)
-    assert widths._without(a, "a").by_bound["kernel"] == pytest.approx(0.1), "there is no other"
-
-
-def test_many_rows_of_one_kernel_are_not_as_many_witnesses():
-    few = [point(f"a-{n}", 0.1) for n in range(4)]
-    few += [point(f"b{n}-0", 0.3) for n in range(4)]
-    many = few + [point(f"a-{n}", 0.1) for n in range(4, 100)]
-    assert widths._regression(many).by_bound["kernel"] > 0.15
-    # But the level of all widths is that of rows.
-    assert widths.fitted(many).by_bound["kernel"] == pytest.approx(0.1)
-
-
-def test_one_family_alone_is_judged_by_itself():
-    of = [point(f"a-{n}", 0.01 * n) for n in range(40)]
-    assert widths.left_out(of)["a"] == pytest.approx(widths.AIM, abs=0.04)
-
-
-def test_errors_of_nothing_still_have_a_width():
-    assert min(widths.fitted([point("a-1"), point("b-1")]).by_bound.values()) > 0

@@ -186,4 +186,4 @@ def test_launches_are_cached_until_what_they_read_changes(monkeypatch):
 
 def _compiled() -> int:
     """How many kernels this process has compiled."""
-    return len(session().cache._kept)
+    return len(session().cache._cache)

@@ -45,56 +45,6 @@ def test_plus_equals_accumulates(start):
     close(run(kernel, a, b), product(a, b) + 2.5 * (start in ("values", "result")), 1e-5)
 
 
-def test_blocks_in_psum_accumulate_by_themselves():
-    def kernel(a, b):
-        out = nl.ndarray((2, M, N), dtype=nl.float32, buffer=nl.shared_hbm)
-        total = nl.zeros((2, nl.par_dim(M), N), nl.float32, buffer=nl.psum)
-        for k in nl.affine_range(3):
-            for half in nl.affine_range(2):
-                x = nl.load(a[nl.ds(k * 40 + half * 20, 20), :])
-                y = nl.load(b[nl.ds(k * 40 + half * 20, 20), :])
-                total[half, :, :] += nisa.nc_matmul(x, y)
-        nl.store(out, total)
-        return out
-
-    a, b = normal(K, M), normal(K, N, seed=1)
-    rows = np.arange(K) // 20 % 2
-    close(run(kernel, a, b), np.stack([product(a[rows == h], b[rows == h]) for h in (0, 1)]), 1e-5)
-
-
-def test_a_product_kept_by_name_is_added_twice():
-    def kernel(a, b):
-        out = nl.ndarray((2, M, N), dtype=nl.float32, buffer=nl.shared_hbm)
-        total = nl.full((M, N), 3.0, nl.float32, buffer=nl.psum)
-        once = nisa.nc_matmul(nl.load(a[0:40, :]), nl.load(b[0:40, :]))
-        total += once
-        total += once
-        nl.store(out[0], total)
-        nl.store(out[1], once)
-        return out
-
-    a, b = normal(K, M), normal(K, N, seed=1)
-    wanted = product(a[:40], b[:40])
-    close(run(kernel, a, b), np.stack([2 * wanted + 3, wanted]), 1e-5)
-
-
-def test_a_named_product_starts_an_undefined_accumulator():
-    def kernel(a, b):
-        out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)
-        total = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.psum)
-        for k in nl.affine_range(3):
-            i = k * 40 + nl.arange(40)[:, None]
-            part = nisa.nc_matmul(
-                nl.load(a[i, nl.arange(M)[None, :]]), nl.load(b[i, nl.arange(N)[None, :]])
-            )
-            total += part
-        nl.store(out, total)
-        return out
-
-    a, b = normal(K, M), normal(K, N, seed=1)
-    close(run(kernel, a, b), product(a, b), 1e-5)
-
-
 def test_loop_reduce_over_outer_loops():
     def kernel(a, b):
         out = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.shared_hbm)

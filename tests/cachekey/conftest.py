@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nki_dist.cachekey import Fingerprinter
+from nki_dist.launcher.cachekey import Fingerprinter
 
 
 @pytest.fixture(scope="module")

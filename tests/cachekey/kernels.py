@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from nki_dist.cachekey import Fingerprinter
+from nki_dist.launcher.cachekey import Fingerprinter
 
 SOURCE = """
     import collections, dataclasses, enum, functools, math, os, random, sys, time

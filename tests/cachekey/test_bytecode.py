@@ -1,4 +1,4 @@
-"""nki_dist.cachekey.bytecode against the standard library's `dis`, on much of that library."""
+"""What code reads, by `cachekey.bytecode` and by the standard library's `dis`, on that library."""
 
 import dis
 import importlib.util
@@ -7,7 +7,7 @@ from types import CodeType
 
 import pytest
 
-from nki_dist.cachekey import bytecode
+from nki_dist.launcher.cachekey import bytecode
 
 MODULES = [
     "argparse",

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from nki_dist.cachekey import Fingerprinter, Unprovable
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from tests.cachekey.kernels import key_of, namespace
 
 # What a kernel reads, and a statement after which it reads something else.

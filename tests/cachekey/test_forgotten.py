@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from nki_dist.cachekey.keys import Fingerprinter
+from nki_dist.launcher.cachekey import Fingerprinter
 
 
 def made(n: int):

@@ -11,8 +11,8 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.cachekey import Fingerprinter, Unprovable
 from nki_dist.dtypes import float32
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from nki_dist.launcher.session import CompileCache, session
 from nki_dist.program import TensorSignature
 from tests.cachekey.kernels import key_of, namespace
@@ -39,7 +39,7 @@ def test_keywords_derived_from_text(keyword: str, monkeypatch: pytest.MonkeyPatc
     x = np.arange(15, dtype=np.float32).reshape(3, 5)
     for _ in range(2):
         np.testing.assert_array_equal(nki.simulate(copy)(**{keyword: x}), x)
-    assert len(session().cache._kept) == 1
+    assert len(session().cache._cache) == 1
 
 
 def test_names_of_tensors_count(keys: Fingerprinter) -> None:

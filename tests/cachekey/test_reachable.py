@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from nki_dist.cachekey import Fingerprinter, Unprovable
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from tests.cachekey.kernels import namespace
 
 # How a kernel reaches VALUE, and the statement that replaces it.

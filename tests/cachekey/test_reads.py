@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nki_dist.isa as nisa
-from nki_dist.cachekey import Fingerprinter, Unprovable, walk
-from nki_dist.cachekey.reads import reads_of
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable, reads
+from nki_dist.launcher.cachekey.reads import reads_of
 from tests.cachekey.kernels import namespace
 
 
@@ -81,7 +81,7 @@ def test_code_that_proves_nothing_is_read_once(monkeypatch: pytest.MonkeyPatch) 
         read.append(code.co_name)
         return reads_of(code)
 
-    monkeypatch.setattr(walk, "reads_of", counted)
+    monkeypatch.setattr(reads, "reads_of", counted)
     kernel = namespace("def kernel(x):\n    global COUNT\n    COUNT = 1")["kernel"]
     for _ in range(3):
         with pytest.raises(Unprovable, match="kernel: variable COUNT is assigned to"):

@@ -40,7 +40,7 @@ def test_another_setting_is_another_program(
 
     def compiled() -> int:
         nki.simulate(copy).compile(x)  # no launch: a warm world knows kernels of another cache
-        return len(session().cache._kept)
+        return len(session().cache._cache)
 
     monkeypatch.delenv(variable, raising=False)
     assert [compiled(), compiled()] == [1, 1]

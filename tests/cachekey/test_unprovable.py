@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nki_dist.cachekey import Fingerprinter, Unprovable
+from nki_dist.launcher.cachekey import Fingerprinter, Unprovable
 from tests.cachekey.kernels import key_of, namespace
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes
-from nki_dist.cachekey import Fingerprinter
+from nki_dist.launcher.cachekey import Fingerprinter
 from tests.cachekey.kernels import key_of, namespace
 
 

@@ -86,7 +86,7 @@ def test_record_writes_a_page_for_each_launch(folder):
     assert "==== halved" in done.stdout  # answers don't depend on the page
     for size in ("nan", "0", "-3", "inf"):
         done = command(folder, "record", "--max-size", size, "prog.py")
-        assert done.returncode == 1 and "a positive number of MiB" in done.stderr, size
+        assert done.returncode == 1 and "must be positive" in done.stderr, size
         assert not done.stdout  # the program hasn't run
 
 

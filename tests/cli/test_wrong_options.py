@@ -58,7 +58,6 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         ("profile --html none/x.html", "there is no folder .*/none; name a file"),
         ("profile --output file", "--output file: is no folder; name a folder"),
         ("profile --output-format json --output-file place", "--output-file place: is a folder"),
-        ("profile --output-format chakra --output-file file", "file: is no folder; name a folder"),
         ("record --html none/x.html", "there is no folder"),
         ("drift --html place", "is a folder"),
         ("run --lnc 3", "--lnc 3; trn2 allows 1 to 2"),

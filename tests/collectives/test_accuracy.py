@@ -84,5 +84,5 @@ def test_values_of_a_row_replace_those_of_the_architecture() -> None:
 
 @pytest.mark.parametrize("part", ["table", "summary", "statements", "choices", "unusable"])
 def test_the_page_has_the_tables_of_this_version(part: str) -> None:
-    page = (DOCS / "collectives_accuracy.md").read_text()
+    page = (DOCS / "collectives_time.md").read_text()
     assert getattr(accuracy, part)() in page, "run python -m bench.collectives_accuracy"

@@ -34,21 +34,9 @@ LIMITED = {
         lambda: ncc.collective_permute_implicit([[sbuf(2, 6)]], [[sbuf(2, 3, 2)]], TWO),
         r"dsts_by_channel: SBUF tensors of 3 dimensions; allowed: 2",
     ),
-    "all_to_all in SBUF": (
-        lambda: ncc.all_to_all([sbuf(2, 3)], [sbuf(2, 3)], TWO, 0),
-        r"all_to_all takes tensors in HBM",
-    ),
-    "permute in SBUF": (
-        lambda: ncc.collective_permute([sbuf(2, 3)], [sbuf(2, 3)], [(0, 1), (1, 0)]),
-        r"collective_permute takes tensors in HBM",
-    ),
     "no ring": (
         lambda: ncc.collective_permute([hbm(2)], [hbm(2)], [(0, 1)]),
         r"source_target_pairs=\[\[0, 1\]\]; allowed: one ring",
-    ),
-    "channel numbers": (
-        lambda: ncc.collective_permute_implicit([[hbm(2)]], [[hbm(2)]], TWO, [1]),
-        r"channel_ids=\[1\]; allowed: consecutive from 0",
     ),
     "group of two": (variable("all_gather_v"), r"groups of 2 ranks; allowed: exactly 4"),
     "displacements": (variable(meta=(4, 2), has_rdispls=True), r"has_rdispls=True on trn2"),

@@ -14,14 +14,12 @@ import nki_dist.language as nl
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import VARIABLE
 from tests.collectives import kernels as K
-from tests.collectives.worlds import PerRank, mates, normal, run, same_on_cores, whole_numbers
+from tests.collectives.worlds import mates, run, same_on_cores, whole_numbers
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::nki_dist.errors.CompilerMayRejectWarning"),
     pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutputWarning"),
 ]
-
-SLOT = 5
 
 
 def scattered(ranks, parts):
@@ -38,65 +36,6 @@ CASES = SMALL + [pytest.param(*case, marks=pytest.mark.slow) for case in LARGE]
 every_world = pytest.mark.parametrize(("ranks", "groups"), CASES)
 lncs = pytest.mark.parametrize("lnc", [1, 2])
 memories = pytest.mark.parametrize("where", ["hbm", "sbuf"])
-
-
-@memories
-@lncs
-@every_world
-def test_permutations(ranks, groups, lnc, where):
-    """Along the groups as rings, and a ring with one pair missing."""
-    pairs = [(a, b) for g in groups for a, b in zip(g, g[1:] + g[:1])]
-    xs = normal(ranks, ranks, (3, 5), np.float32)
-    for given in (pairs, pairs[1:]):
-        outs = run(K.permute, ranks, xs, given, where, lnc=lnc)
-        sources = {target: source for source, target in given}
-        for rank in range(ranks):
-            kept = np.full((3, 5), 77, np.float32)
-            same_on_cores(outs[rank], xs[sources[rank]] if rank in sources else kept)
-
-
-@memories
-@lncs
-@every_world
-def test_rings(ranks, groups, lnc, where):
-    xs, ys = (whole_numbers(seed, ranks, (4, 3), np.float32) for seed in (ranks, 100 + ranks))
-    rg = ncc.ReplicaGroup(groups)
-    size = len(groups[0])
-    gathered = run(K.ring, ranks, xs, rg, size, 1, where, lnc=lnc)
-    reduced = run(K.ring_reduce, ranks, xs, ys, rg, nl.minimum, where, lnc=lnc)
-    for rank in range(ranks):
-        group, place = mates(groups, rank)
-        for other in group:
-            for core in gathered[rank][0]:
-                np.testing.assert_array_equal(core[other], xs[other])
-        same_on_cores(reduced[rank], np.minimum(xs[group[place - 1]], ys[group[place - 1]]))
-
-
-@memories
-@lncs
-@every_world
-@pytest.mark.parametrize("gather", [True, False], ids=["all_gather_v", "all_to_all_v"])
-def test_counts_known_at_run_time(gather, ranks, groups, lnc, where):
-    size = len(groups[0])
-    rng = np.random.default_rng(ranks)
-    xs = normal(ranks, ranks, (4, 5), np.float32)
-    metas = PerRank(
-        np.stack(
-            [rng.integers(0, SLOT + 1, size), rng.integers(0, 20 - SLOT, size), np.full(size, 99)]
-        ).astype(np.uint32)
-        for _ in range(ranks)
-    )
-    rg = ncc.ReplicaGroup(groups)
-    outs = run(K.variable, ranks, xs, size * SLOT, metas, rg, gather, where, lnc=lnc)
-    for rank in range(ranks):
-        group, place = mates(groups, rank)
-        want, table = np.full(size * SLOT, 77, np.float32), metas[rank].copy()
-        for n, other in enumerate(group):
-            count, start = metas[other][:2, 0 if gather else place].astype(int).tolist()
-            want[n * SLOT : n * SLOT + count] = xs[other].reshape(-1)[start : start + count]
-            table[2, n] = count
-        same_on_cores(outs[rank][0], want[None])
-        same_on_cores(outs[rank][1], table)
 
 
 def usable(name, size):

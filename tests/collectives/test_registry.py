@@ -26,6 +26,7 @@ from nki_dist.collectives.timing import collective_rules
 from nki_dist.topology.topology import Topology
 from tests.collectives import kernels as K
 from tests.collectives.network import Network
+from tests.timing.build import events
 
 ROOT = Path(__file__).parents[2]
 NAMES = [a.name for a in ALGORITHMS]
@@ -90,7 +91,7 @@ def test_the_pages_list_them() -> None:
     page = (ROOT / "docs" / "collectives.md").read_text()
     rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| `")]
     assert rows == [f"`{name}`" for name in NAMES]
-    variables = (ROOT / "docs" / "environment.md").read_text()
+    variables = (ROOT / "docs" / "cli.md").read_text()
     (row,) = [r for r in variables.splitlines() if r.startswith(f"| `{VARIABLE}`")]
     assert ", ".join(f"`{name}`" for name in NAMES) in row
     costs = (ROOT / "docs" / "collectives_time.md").read_text().split("| Algorithm, ")[1]
@@ -184,8 +185,8 @@ def summed(ranks: int) -> nki.Run:
 
 def took(run: nki.Run) -> float:
     """Nanoseconds of the collective, from the last member's start."""
-    events = [e for e in run.profile.timeline.events() if e.instruction.opcode == "all_reduce"]
-    return events[0].end - max(e.start for e in events)
+    found = [e for e in events(run.profile.timeline) if e.instruction.opcode == "all_reduce"]
+    return found[0].end - max(e.start for e in found)
 
 
 def total(run: nki.Run) -> float:

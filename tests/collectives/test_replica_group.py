@@ -99,6 +99,6 @@ def test_programs_with_collectives_come_back_from_bytes():
     x = np.zeros((2, 3), np.float32)
     with World(ranks=2, host="inprocess") as world:
         world.run(kernel, x)
-        _, compiled = list(session().cache._kept.values())[-1]
+        _, compiled = list(session().cache._cache.values())[-1]
     packed = encode(compiled.programs[0])
     assert encode(decode(packed)) == packed

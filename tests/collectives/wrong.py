@@ -11,10 +11,6 @@ from tests.collectives.kernels import hbm, sbuf, staged
 ALL = [[0, 1, 2, 3]]
 
 
-def rank_register():
-    return ncc.rank_id()
-
-
 def times(counts):
     """A register with this rank's entry of `counts` (1, ranks): how often a loop goes round."""
     tile = sbuf((1, 1), nl.int32)

@@ -128,14 +128,6 @@ def sendrecv_of_two_dtypes(x, counts):
 
 
 @nki.jit
-def sendrecv_with_itself(x, counts):
-    """Both cores name core 0."""
-    mine, theirs = tile_of(x), sbuf(x.shape, x.dtype)
-    nisa.sendrecv(mine, theirs, 0, 0, 0)  # HERE
-    return staged(x, "hbm")
-
-
-@nki.jit
 def sendrecv_without_second_core(x, counts):
     mine, theirs = tile_of(x), sbuf(x.shape, x.dtype)
     nisa.sendrecv(mine, theirs, 1, 1, 0)  # HERE
@@ -143,17 +135,6 @@ def sendrecv_without_second_core(x, counts):
 
 
 # ---- order and control flow ---------------------------------------------------------------------
-
-
-@nki.jit
-def swapped_order(x, counts):
-    """Ranks with a one reduce before they gather, the others gather before they reduce."""
-    src, dst = staged(x, "hbm"), hbm(x.shape, x.dtype)
-    big = hbm((4 * x.shape[0], *x.shape[1:]), x.dtype)
-    for _ in nl.dynamic_range(times(counts)):
-        ncc.all_reduce([src], [dst], ALL, nl.add)  # HERE
-    ncc.all_gather([src], [big], ALL, 0)  # HERE
-    return big
 
 
 @nki.jit
@@ -252,27 +233,3 @@ def one_core_allocates_more(x, counts):
         other = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)  # HERE
         nisa.dma_copy(dst=other, src=tile_of(x))
     return out
-
-
-# ---- groups -------------------------------------------------------------------------------------
-
-
-@nki.jit
-def overlapping_groups(x, counts):
-    src, dst = staged(x, "hbm"), hbm(x.shape, x.dtype)
-    ncc.all_reduce([src], [dst], [[0, 1, 2], [2, 3]], nl.add)  # HERE
-    return dst
-
-
-@nki.jit
-def rank_listed_twice(x, counts):
-    src, dst = staged(x, "hbm"), hbm(x.shape, x.dtype)
-    ncc.all_reduce([src], [dst], [[0, 1, 1, 2, 3]], nl.add)  # HERE
-    return dst
-
-
-@nki.jit
-def two_sources_for_one_target(x, counts):
-    src, dst = staged(x, "hbm"), hbm(x.shape, x.dtype)
-    ncc.collective_permute([src], [dst], [(0, 1), (2, 1)])  # HERE
-    return dst

@@ -33,8 +33,7 @@ assert made[1].dtype is torch.bfloat16
 compiled = torch.compile(lambda a: (a.to("xla") * 2).relu(), backend="eager", fullgraph=True)
 assert torch.equal(compiled(torch.tensor([-1.0, 3.0])), torch.tensor([0.0, 6.0]))
 assert torch.ones(2).to("meta").device.type == "meta"
-met.clear_all()
-assert met.metrics_report() == "" and met.counter_value("aten::add") is None
+assert met.metrics_report() == ""
 print("good")
 """
 

@@ -104,4 +104,4 @@ def test_a_compiled_kernel_whose_loops_depend_on_data_is_refused(tmp_path, capsy
 )
 def test_wrong_options(line, text, capsys):
     assert main(line) == 1
-    assert f"{text}; must be a positive number" in capsys.readouterr().err
+    assert f"{text}; must be positive" in capsys.readouterr().err

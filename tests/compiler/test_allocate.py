@@ -14,10 +14,9 @@ import nki_dist.language as nl
 from nki_dist import arch, dtypes
 from nki_dist.compiler.passes.allocate import allocate, check_hbm
 from nki_dist.compiler.passes.overwritten import find_rivals
-from nki_dist.compiler.passes.packing import Packer
 from nki_dist.errors import NkiValidationError, OutOfMemoryError
 from nki_dist.program import MemoryRegion, Program, Storage
-from tests.compiler.compiling import compiled, line_of, named
+from tests.compiler.compiling import compiled, line_of
 
 TRN2 = arch.get("trn2")
 SBUF = TRN2.sbuf_usable_bytes
@@ -336,45 +335,6 @@ def test_hbm_capacity_counts_what_cores_share_once(role: str) -> None:
     programs[1].facts["peak_hbm"] += 1
     with pytest.raises(OutOfMemoryError, match=f"needs {stack + 1}: {stack // 2} for inputs and"):
         check_hbm(programs, TRN2)
-
-
-def test_a_kernel_gets_addresses_for_all_its_tiles() -> None:
-    def kernel(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        for n in range(3):
-            tile = nl.ndarray((100, 37), dtype=a.dtype, buffer=nl.sbuf, name=f"in{n}")
-            nisa.dma_copy(dst=tile, src=a[n * 100 : n * 100 + 100, :])
-            nisa.dma_copy(dst=out[n * 100 : n * 100 + 100, :], src=tile)
-        return out
-
-    program = compiled(kernel, ((300, 37), np.float32)).programs[0]
-    assert [named(program.storages, f"in{n}").address for n in range(3)] == [(0, 0)] * 3
-    assert program.facts["peak_sbuf"] == 148
-
-
-def test_packer_gives_freed_room_out_in_other_sizes() -> None:
-    packer = Packer(64, 4, 4, 0)
-    blocks = [packer.take(16, 4) for _ in range(4)]
-    assert blocks == [(0, 0), (16, 0), (32, 0), (48, 0)] and packer.take(4, 1) is None
-    for block in blocks[:2]:
-        assert block is not None
-        packer.free(block, 16, 4)
-    assert packer.take(32, 4) == (0, 0)
-
-
-def test_freed_room_is_one_piece_again() -> None:
-    packer = Packer(64, 4, 4, 0)
-    blocks = [packer.take(4, rows) for rows in (1, 2, 4, 1) * 4]
-    for block, rows in zip(blocks, (1, 2, 4, 1) * 4, strict=True):
-        assert block is not None
-        packer.free(block, 4, rows)
-    assert packer.take(68, 4) is None and packer.take(64, 4) == (0, 0)
-
-
-def test_blocks_end_with_their_bank() -> None:
-    packer = Packer(64, 4, 4, 16)
-    assert [packer.take(size, 4) for size in (8, 8, 12, 8)] == [(0, 0), (8, 0), (16, 0), (32, 0)]
-    assert packer.take(4, 4) == (28, 0) and packer.take(20, 4) is None
 
 
 def test_rivals_are_those_alive_together_on_the_same_bytes() -> None:

@@ -18,7 +18,7 @@ from tests.compiler.programs import real
 
 MACHINE = doctor.Machine(
     python=(3, 11, 7),
-    packages={name: ".".join(map(str, least)) for name, least in doctor._PACKAGES},
+    packages={name: ".".join(map(str, least)) for name, least in doctor.PACKAGES},
     cpus=4,
     memory=64 << 30,
     shm_total=32 << 30,

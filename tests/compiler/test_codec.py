@@ -16,7 +16,6 @@ from nki_dist.compiler import encode as encode_module
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.encode import encode, parameters
 from nki_dist.compiler.values import read_value, write_value
-from nki_dist.dtypes import DType
 from nki_dist.errors import NkiError, ProgramFormatError
 from nki_dist.isa import INSTRUCTIONS, enums
 from nki_dist.isa.effects import OPTIMISTIC, Effects
@@ -283,9 +282,3 @@ def test_missing_arguments_are_refused():
         ProgramFormatError, match=r"has arguments dst, src, .*; allowed: dst, src, p"
     ):
         encode(program)
-
-
-def test_data_types_are_found_by_exact_name():
-    assert isinstance(dtypes.float32, DType)
-    with pytest.raises(ProgramFormatError, match=r"data type 'nl.float32'"):
-        read_value([6, "nl.float32"], wire.malformed, wire.malformed)

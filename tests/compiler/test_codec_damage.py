@@ -255,18 +255,8 @@ def survives(data: bytes) -> bool:
 
 @pytest.mark.parametrize("change", [mutated, rewritten])
 def test_mutations_never_crash(change):
-    fuzz(change, 1000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", [mutated, rewritten])
-def test_many_mutations_never_crash(change):
-    fuzz(change, 5000)
-
-
-def fuzz(change: Any, count: int) -> None:
     rng = random.Random(2026)
     refused = 0
-    for n in range(count):
+    for n in range(1000):
         refused += not survives(change(encoded()[n % len(encoded())], rng))
-    assert 0 < refused < count
+    assert 0 < refused < 1000

@@ -12,6 +12,7 @@ import nki_dist.language as nl
 from nki_dist.errors import NkiValidationError
 from nki_dist.program import Loop, instructions
 from tests.compiler.compiling import line_of
+from tests.timing.build import events
 
 X = np.linspace(1, 2, 35, dtype=np.float32).reshape(5, 7)
 
@@ -57,7 +58,7 @@ def test_an_edge_orders_engines_in_simulated_time_and_leaves_results_alone(earli
 
 
 def _events(run, opcode):
-    return [e for e in run.profile.timeline.events() if e.instruction.opcode == opcode]
+    return [e for e in events(run.profile.timeline) if e.instruction.opcode == opcode]
 
 
 def test_edges_add_up_over_lists_and_calls():

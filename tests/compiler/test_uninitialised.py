@@ -182,6 +182,44 @@ def test_private_hbm_is_followed_like_a_tile() -> None:
     assert "scratch" in str(refusal(lambda a: kernel(a, 31)))
 
 
+def test_adding_to_unwritten_psum_is_a_read_and_replacing_is_not() -> None:
+    def kernel(a, accumulate):
+        out = hbm((33, 33))
+        loaded = sbuf()
+        nisa.dma_copy(dst=loaded, src=a)
+        product = sbuf((33, 33), name="product", buffer=nl.psum)
+        nisa.nc_matmul(dst=product, stationary=loaded, moving=loaded, accumulate=accumulate)
+        copied = sbuf((33, 33))
+        nisa.tensor_copy(dst=copied, src=product)
+        nisa.dma_copy(dst=out, src=copied)
+        return out
+
+    compiled(lambda a: kernel(a, None), INPUT, check="strict")
+    compiled(lambda a: kernel(a, False), INPUT, check="strict")
+    assert "product" in str(refusal(lambda a: kernel(a, True)))
+
+
+def test_a_view_of_another_dtype_marks_the_bytes() -> None:
+    def kernel(a, half):
+        out = hbm((48, 33))
+        tile = sbuf((48, 66), nl.bfloat16)
+        nisa.memset(dst=tile[:, half::2], value=0)
+        nisa.dma_copy(dst=out, src=tile.view(nl.float32))
+        return out
+
+    def both(a):
+        out = hbm((48, 33))
+        tile = sbuf((48, 66), nl.bfloat16)
+        for half in range(2):
+            nisa.memset(dst=tile[:, half::2], value=0)
+        nisa.dma_copy(dst=out, src=tile.view(nl.float32))
+        return out
+
+    refusal(lambda a: kernel(a, 0))
+    refusal(lambda a: kernel(a, 1))
+    compiled(both, INPUT, check="strict")
+
+
 # ---- shared memory and cores --------------------------------------------------------------------
 
 

@@ -9,8 +9,8 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
-from nki_dist.stepping.lives import COUNTED
-from nki_dist.stepping.memory import SLAB, Arena
+from nki_dist.runtime.stepping.lives import COUNTED
+from nki_dist.runtime.stepping.memory import SLAB, Arena
 
 
 @pytest.mark.skipif(not COUNTED, reason="this Python doesn't count references exactly")

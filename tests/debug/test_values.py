@@ -237,16 +237,6 @@ def test_an_error_of_an_instruction_is_raised_where_it_is_called():
         ran(kernel, X, np.full((1, 1), 6, np.int32))
 
 
-def test_exceptions_of_the_kernel_pass_unchanged():
-    def kernel(x):
-        raise ZeroDivisionError("mine")
-
-    for grid in (1, 2):
-        with pytest.raises(ZeroDivisionError, match="mine") as caught:
-            nki.debug(nki.jit(kernel)[grid])(X)
-        assert any(entry.name == "kernel" for entry in caught.traceback)
-
-
 def test_what_the_passes_find_is_found():
     def kernel(x):
         tile, out = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -48,13 +48,13 @@ def test_a_fit_finds_the_factors():
     found = fit(model, model(true), 4)
     np.testing.assert_allclose(found.factors, true, rtol=0.1)
     assert abs(found.after - 1).max() < 0.02 < abs(found.before - 1).max()
-    assert min(found.known) > 0.9
+    assert min(found.determined) > 0.9
 
 
 def test_a_figure_that_nothing_depends_on_stays():
     found = fit(lambda f: model([f[0], f[1], 1, 1]), model([1.3, 1.4, 1, 1]), 4)
     np.testing.assert_allclose(found.factors[2:], 1, atol=1e-9)
-    np.testing.assert_allclose(found.known[2:], 0, atol=1e-9)
+    np.testing.assert_allclose(found.determined[2:], 0, atol=1e-9)
 
 
 def test_rows_left_out_are_those_of_fits_without_them():

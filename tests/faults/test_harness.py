@@ -36,12 +36,16 @@ def test_interrupts_on_ray(phase, count) -> None:
 
 
 def test_short_lived_threads_in_process() -> None:
-    assert [step for step in threads("inprocess") if step.bad] == []
+    """However long it takes: other tests run meanwhile."""
+    steps = threads("inprocess")
+    assert [step for step in steps if step.verdict != "right" or step.leftovers] == []
+    assert steps[-1].name == "end"
 
 
 @pytest.mark.slow
-def test_short_lived_threads_on_ray() -> None:
-    assert [step for step in threads("ray") if step.bad] == []
+@pytest.mark.parametrize("host", SHARES)
+def test_short_lived_threads_are_as_fast(host) -> None:
+    assert [step for step in threads(host) if step.bad] == []
 
 
 @pytest.mark.slow

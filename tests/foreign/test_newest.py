@@ -128,12 +128,17 @@ def added_one_by_one(terms, mx, look):
     return out
 
 
+@pytest.fixture(scope="module", params=["inprocess", "debug", "ray"])
+def trn3(request):
+    with nki.World(ranks=1, platform="trn3", host=request.param) as world:
+        yield world
+
+
 @pytest.mark.parametrize("mx", [False, True])
 @pytest.mark.parametrize("look", [False, True])
-@pytest.mark.parametrize("host", ["inprocess", "debug", "ray"])
-def test_a_bfloat16_tile_of_psum_is_rounded_by_each_matmul(mx, look, host):
+def test_a_bfloat16_tile_of_psum_is_rounded_by_each_matmul(mx, look, trn3):
     terms = np.broadcast_to(TERMS[:, None, None], (7, 32, 6)).astype(BF16)
-    got = launched(added_one_by_one, terms, mx, look, platform="trn3", host=host)
+    got = trn3.run(added_one_by_one, terms, mx, look)[0]
     want = np.array(ROUNDED if look else [0] * 6 + ROUNDED[-1:])
     assert np.array_equal(got.astype(np.float32), np.broadcast_to(want[:, None, None], got.shape))
 

@@ -16,7 +16,7 @@ import nki_dist.language as nl
 from nki_dist import dtypes
 from nki_dist.dtypes import poison
 from nki_dist.hbm.layout import (
-    KEPT_LAYOUTS,
+    CACHED_LAYOUTS,
     Layouts,
     common_inputs,
     fill_common,
@@ -102,7 +102,7 @@ def test_a_layout_is_worked_out_once_for_what_ranks_share(launch):
     assert layouts.of(7, launch, [other]) is alone
     assert layouts.of(7, launch, [other, rank]) is shared
     assert layouts.of(8, launch, [rank]) is not alone
-    for key in range(100, 100 + KEPT_LAYOUTS):
+    for key in range(100, 100 + CACHED_LAYOUTS):
         layouts.of(key, launch, [rank])
     assert layouts.of(7, launch, [rank]) is not alone
     with pytest.raises(FrozenInstanceError):

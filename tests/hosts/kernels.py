@@ -108,19 +108,6 @@ def core_zero_waits_for_tile(x):
 
 
 @nki.jit
-def tiles_of_two_shapes(x):
-    """The cores exchange tiles of different shapes."""
-    width = 4 + nl.program_id(0)
-    t = nl.zeros((8, width), dtype=nl.float32, buffer=nl.sbuf)
-    u = nl.ndarray((8, width), dtype=nl.float32, buffer=nl.sbuf)
-    other = 1 - nl.program_id(0)
-    nisa.sendrecv(t, u, other, other, 0)
-    out = nl.ndarray((8, 4), dtype=nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=u[:, 0:4])
-    return out
-
-
-@nki.jit
 def index_too_large(table, index):
     """A run-time row number outside the table."""
     out = nl.ndarray((1, table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)

@@ -98,7 +98,7 @@ def own_half_of_any_expert(x, expert, shift):
     return out
 
 
-@pytest.fixture(params=("inprocess", "ray"))
+@pytest.fixture(scope="module", params=("inprocess", "ray"))
 def world(request):
     with nki.World(lnc=2, host=request.param) as made:
         yield made

@@ -149,20 +149,22 @@ def test_200_launches_in_this_process_allocate_nothing_that_stays():
 
 def test_kernels_are_not_kept_for_ever():
     """The cache has a limit, in the launcher and where they run."""
-    from nki_dist.launcher.session import KEPT_KERNELS
+    from nki_dist.launcher.session import CACHED_KERNELS
 
     x = np.ones((2, 3), np.float32)
-    for n in range(KEPT_KERNELS + 20):
+    for n in range(CACHED_KERNELS + 20):
         np.testing.assert_array_equal(nki.simulate(make(nl.add, float(n)))(x), 1 + n + OFFSET)
-    assert len(session().cache._kept) == KEPT_KERNELS
+    assert len(session().cache._cache) == CACHED_KERNELS
 
 
 def test_what_is_no_longer_linked_is_freed_at_once(monkeypatch):
     """Not when Python looks for cycles: in an actor that takes hundreds of launches."""
     from nki_dist.runtime import group
-    from nki_dist.runtime.group import KEPT_PROGRAMS
+    from nki_dist.runtime.group import CACHED_PROGRAMS
 
-    monkeypatch.setattr(group, "KEPT_BINDINGS", KEPT_PROGRAMS)  # of small programs, more are kept
+    monkeypatch.setattr(
+        group, "CACHED_BINDINGS", CACHED_PROGRAMS
+    )  # of small programs, more are kept
 
     def adding(number: float) -> Any:
         @nki.jit
@@ -183,11 +185,11 @@ def test_what_is_no_longer_linked_is_freed_at_once(monkeypatch):
     gc.disable()
     try:
         with nki.World(lnc=2, host="inprocess") as world:
-            for n in range(KEPT_PROGRAMS + 5):
+            for n in range(CACHED_PROGRAMS + 5):
                 (result,) = world.run(adding(float(n)), x)
                 assert (result == 1 + n).all()
             alive = [o for o in gc.get_objects() if type(o) is CoreState]
-            assert len(alive) - before == 2 * KEPT_PROGRAMS
+            assert len(alive) - before == 2 * CACHED_PROGRAMS
     finally:
         gc.enable()
 
@@ -196,9 +198,9 @@ def test_what_is_no_longer_linked_is_freed_at_once(monkeypatch):
 def test_kernels_that_are_traced_every_time_are_forgotten(monkeypatch):
     """One that takes an object with hidden state has no key: nothing may keep what was compiled."""
     from nki_dist.runtime import group
-    from nki_dist.runtime.group import KEPT_PROGRAMS
+    from nki_dist.runtime.group import CACHED_PROGRAMS
 
-    monkeypatch.setattr(group, "KEPT_BINDINGS", KEPT_PROGRAMS)
+    monkeypatch.setattr(group, "CACHED_BINDINGS", CACHED_PROGRAMS)
 
     class Box:
         def __init__(self) -> None:
@@ -215,7 +217,7 @@ def test_kernels_that_are_traced_every_time_are_forgotten(monkeypatch):
     gc.collect()
     before = sum(type(o) is Compiled for o in gc.get_objects())
     with nki.World(host="inprocess") as world:
-        for _ in range(KEPT_PROGRAMS + 7):
+        for _ in range(CACHED_PROGRAMS + 7):
             assert world.run(double, x, Box())[0].sum() == 24
         gc.collect()
-        assert sum(type(o) is Compiled for o in gc.get_objects()) - before <= KEPT_PROGRAMS
+        assert sum(type(o) is Compiled for o in gc.get_objects()) - before <= CACHED_PROGRAMS

@@ -30,6 +30,12 @@ def host(request):
     return request.param
 
 
+@pytest.fixture(scope="module", params=["inprocess", "ray"])
+def world(request):
+    with nki.World(host=request.param) as made:
+        yield made
+
+
 @nki.jit
 def first_rows(x, count):
     """Stores as many rows as `count` says, one after the other."""
@@ -57,15 +63,14 @@ def said(call):
     return result, [warning.message for warning in found]
 
 
-def test_rows_that_no_iteration_stored(host):
-    with nki.World(host=host) as world:
-        (out,), texts = said(lambda: world.run(first_rows, X, counts(9)))
-        assert np.array_equal(out[:9], np.repeat(X[:1], 9, 0))
-        (text,) = texts
-        assert "30 of 120 elements of output, out" in text and "nobody wrote: rows 9 to 11" in text
-        assert said(lambda: world.run(first_rows, X, counts(12)))[1] == []
-        _, (text,) = said(lambda: world.run(first_rows, X, counts(0)))
-        assert "120 of 120 elements" in text  # no error: it may well be right for this data
+def test_rows_that_no_iteration_stored(world):
+    (out,), texts = said(lambda: world.run(first_rows, X, counts(9)))
+    assert np.array_equal(out[:9], np.repeat(X[:1], 9, 0))
+    (text,) = texts
+    assert "30 of 120 elements of output, out" in text and "nobody wrote: rows 9 to 11" in text
+    assert said(lambda: world.run(first_rows, X, counts(12)))[1] == []
+    _, (text,) = said(lambda: world.run(first_rows, X, counts(0)))
+    assert "120 of 120 elements" in text  # no error: it may well be right for this data
 
 
 def test_strict(host):
@@ -137,11 +142,10 @@ def rows_from(x, start):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
-def test_a_tile_that_was_filled_in_part(host, dtype):
+def test_a_tile_that_was_filled_in_part(world, dtype):
     x = (X * 9).astype(dtype)
-    with nki.World(host=host) as world:
-        assert said(lambda: world.run(rows_from, x, counts(4)))[1] == []
-        _, (text,) = said(lambda: world.run(rows_from, x, counts(7)))
+    assert said(lambda: world.run(rows_from, x, counts(4)))[1] == []
+    _, (text,) = said(lambda: world.run(rows_from, x, counts(7)))
     assert "30 of 80 elements" in text and "nobody wrote: rows 5 to 7" in text
 
 

@@ -1,4 +1,4 @@
-"""Records: outputs, writes, what was alive, sources, differences, refusals."""
+"""Records: outputs, writes, sources, refusals."""
 
 from __future__ import annotations
 
@@ -85,19 +85,6 @@ def test_an_argument_that_the_kernel_writes_is_updated_and_kept():
     origin = record.origin(0, (4, 5))
     assert origin.value == 2 * X[4, 5]
     assert (origin.sources[0].kind, origin.sources[0].index) == ("argument", (4, 5))
-
-
-def test_what_was_alive():
-    record = nki.record(summed_rows[2])(X)
-    moment = record.at(LINES["cleared"], core=1)
-    assert {"data", "total"} <= {alive.tensor for alive in moment}
-    np.testing.assert_array_equal(moment["data"].values, X[15:])
-    assert not moment["total"].values.any()
-    later = record.at(LINES["added"], core=0)
-    np.testing.assert_array_equal(later["total"].values, record.outputs[:15])
-    assert "in sbuf at partition" in str(moment)
-    with pytest.raises(KeyError, match=r"alive were .*data"):
-        moment["nothing"]
 
 
 def test_elements_that_matter_and_no_others():
@@ -213,48 +200,13 @@ def test_a_walk_ends_at_its_limit():
     assert whole[0].reads and all(r in list(whole) + whole.sources for r in whole[0].reads)
 
 
-def test_where_two_records_part():
-    other = X.copy()
-    other[20, 6] += 1
-    mine, theirs = nki.record(summed_rows[2])(X), nki.record(summed_rows[2])(other)
-    found = mine.diff(theirs)
-    assert (found.tensor, found.core, found.index, found.count) == ("data", 1, (5, 6), 1)
-    assert (found.mine, found.theirs) == (X[20, 6], other[20, 6])
-    assert mine.diff(nki.record(summed_rows[2])(X)) is None
-    other[2, 2] += 1  # of core 0, which is first
-    assert mine.diff(nki.record(summed_rows[2])(other)).core == 0
-
-
-def test_records_of_kernels_that_differ():
-    def kernel(x, factor, more):
-        out, data = shared(x), nl.load(x)
-        nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=2.0)
-        # LINE factor
-        nisa.tensor_scalar(dst=data, data=data, op0=nl.multiply, operand0=factor)
-        if more:
-            nisa.activation(dst=data, op=nl.exp, data=data)
-        nl.store(out, data)
-        return out
-
-    mine, theirs = nki.record(kernel)(X, 2.0, False), nki.record(kernel)(X, 3.0, False)
-    assert mine.diff(theirs).location == LINES["factor"]
-    longer = nki.record(kernel)(X, 2.0, True)
-    found = mine.diff(longer)
-    assert found.index is None and (found.mine, found.theirs) == (
-        "nisa.dma_copy",
-        "nisa.activation",
-    )
-    with pytest.raises(LaunchError, match=r"1 of 2; only records of as many cores"):
-        mine.diff(nki.record(summed_rows[2])(X))
-
-
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
         (lambda r: r.writes("totl"), "'totl' is no tensor and no line of summed_rows; near are"),
         (lambda r: r.writes("total", core=2), "core=2; the launch has cores 0 to 1"),
         (lambda r: r.writes("total", rank=1), "rank=1; the launch has ranks 0 to 0"),
-        (lambda r: r.at("nowhere.py:3"), "no tensor and no line"),
+        (lambda r: r.writes("nowhere.py:3"), "no tensor and no line"),
         (lambda r: r.origin(1, (0, 0)), "the kernel returned 1 tensors: out"),
         (lambda r: r.origin(0, (30, 0)), r"index=\(30, 0\); the output has shape \(30, 1\)"),
         (lambda r: r.origin(0, (3,)), r"index=\(3,\); the output has shape"),

@@ -1,4 +1,4 @@
-"""The moments of a line that is carried out several times."""
+"""Writes of a line that is carried out several times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.errors import LaunchError
 from tests.insight.lines import lines_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
@@ -33,10 +32,8 @@ def test_rounds_of_a_loop_are_told_apart():
     record = nki.record(powers)(X)
     assert len(record.writes(LINES["powers"])) == 4
     for times in range(4):
-        moment = record.at(LINES["powers"], times=times)
-        np.testing.assert_array_equal(moment["data"].values, X * 2.0 ** (times + 1))
-    with pytest.raises(LaunchError, match=r"carried out line .* 4 times; times=4 is none"):
-        record.at(LINES["powers"], times=4)
+        written = record.writes(LINES["powers"])[times]
+        np.testing.assert_array_equal(written.values, X * 2.0 ** (times + 1))
     origin = record.origin(0, (3, 3))
     assert [s.location for s in origin].count(LINES["powers"]) == 4
 
@@ -66,17 +63,11 @@ def test_rounds_of_a_loop_of_python_are_told_apart():
     for times in range(2):
         for line, step in (("doubled", wanted), ("raised", np.float32(1))):
             wanted = wanted + step
-            found = record.at(LINES[line], times=times)["data"].values
+            found = record.writes(LINES[line])[times].values
             np.testing.assert_array_equal(found, wanted)
     for times in range(3):  # nothing lies between the rounds
-        found = record.at(LINES["halved"], times=times)["data"].values
+        found = record.writes(LINES["halved"])[times].values
         np.testing.assert_array_equal(found, wanted / 2.0 ** (times + 1))
-    found = record.at(LINES["several"])["out"].values
-    np.testing.assert_array_equal(found, record.outputs)
-    last = record.at(LINES["doubled"])["data"].values
-    np.testing.assert_array_equal(last, (X * 2 + 1) * 2)
-    found = record.at(LINES["several"], times=1)["out"].values  # of negative, exp and store
-    assert not np.array_equal(found, record.outputs)
-    for times, line in ((3, "several"), (3, "halved"), (-4, "halved")):
-        with pytest.raises(LaunchError, match=rf"times={times} is none of them"):
-            record.at(LINES[line], times=times)
+    *_, stored = several = record.writes(LINES["several"])  # of negative, exp and store
+    assert len(several) == 3 and stored.tensor == "out"
+    np.testing.assert_array_equal(stored.values, record.outputs)

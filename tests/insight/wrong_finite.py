@@ -100,40 +100,6 @@ def rms_norm_reference(x, weight):
     return z / np.sqrt((z**2).mean(1, keepdims=True) + 1e-6) * weight
 
 
-def linear(xT, w, bias):
-    """gelu(xT.T @ w + bias), column blocks of 512 share a PSUM tile."""
-    (k, m), n = xT.shape, w.shape[1]
-    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    acc = nl.ndarray((m, 512), dtype=nl.float32, buffer=nl.psum)
-    steps = [(k0, min(128, k - k0)) for k0 in range(0, k, 128)]
-    left = [nl.load(xT[k0 : k0 + count, :]) for k0, count in steps]
-    for n0 in range(0, n, 512):
-        width = min(512, n - n0)
-        for at_n in range(len(steps)):
-            (k0, count), x = steps[at_n], left[at_n]
-            block = nl.load(w[k0 : k0 + count, n0 : n0 + width])
-            first = k0 == 0 and n0 == 0
-            # LINE linear
-            nisa.nc_matmul(dst=acc[:, 0:width], stationary=x, moving=block, accumulate=not first)
-        biases = nl.ndarray((m, width), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=biases, src=bias[n0 : n0 + width].reshape((1, width)).broadcast(0, m))
-        result = nl.ndarray((m, width), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=result, data1=acc[:, 0:width], data2=biases, op=nl.add)
-        nisa.activation(dst=result, op=nl.relu, data=result)
-        nl.store(out[:, n0 : n0 + width], result)
-    return out
-
-
-def linear_inputs():
-    rng = np.random.default_rng(9)
-    xT, w = rng.random((200, 17), dtype=np.float32), rng.random((200, 600), dtype=np.float32)
-    return xT, w, rng.random(600, dtype=np.float32)
-
-
-def linear_reference(xT, w, bias):
-    return np.maximum(xT.T.astype(np.float64) @ w + bias, 0)
-
-
 def scaled_double_buffered(x, scale):
     """silu(x * scale), the next tile is loaded while the present one is worked on."""
     rows, columns = x.shape
@@ -167,44 +133,6 @@ def scaled_double_buffered_inputs():
 def scaled_double_buffered_reference(x, scale):
     z = x.astype(np.float64) * scale
     return z / (1 + np.exp(-z))
-
-
-def residual_projection(x, w, weight):
-    """x + (x * weight) @ w, rows of x in tiles of 128; x and w are (rows, d) and (d, d)."""
-    rows, d = x.shape
-    out = nl.ndarray((rows, d), dtype=x.dtype, buffer=nl.shared_hbm)
-    loaded = nl.load(w)
-    on_psum = nl.ndarray((d, d), dtype=w.dtype, buffer=nl.psum)
-    # LINE residual_projection
-    nisa.nc_transpose(dst=on_psum, data=loaded, engine=nisa.tensor_engine)
-    right = nl.ndarray((d, d), dtype=w.dtype, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=right, src=on_psum)
-    weights = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=weights, src=weight.reshape((1, d)).broadcast(0, 128))
-    for r0 in range(0, rows, 128):
-        height = min(128, rows - r0)
-        tile = nl.load(x[r0 : r0 + height, :])
-        scaled = nl.ndarray((height, d), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=scaled, data1=tile, data2=weights[0:height, :], op=nl.multiply)
-        turned = nl.ndarray((d, height), dtype=x.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=scaled, engine=nisa.tensor_engine)
-        left = nl.ndarray((d, height), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=left, src=turned)
-        acc = nl.ndarray((height, d), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=acc, stationary=left, moving=right)
-        nisa.tensor_tensor(dst=tile, data1=tile, data2=acc, op=nl.add)
-        nl.store(out[r0 : r0 + height, :], tile)
-    return out
-
-
-def residual_projection_inputs():
-    rng = np.random.default_rng(11)
-    x, w = rng.standard_normal((140, 48), np.float32), rng.standard_normal((48, 48), np.float32)
-    return x, w, 1 + rng.random(48, dtype=np.float32)
-
-
-def residual_projection_reference(x, w, weight):
-    return x + (x.astype(np.float64) * weight) @ w
 
 
 def three_point_mean(x, ranks):

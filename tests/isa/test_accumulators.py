@@ -133,19 +133,11 @@ def test_tensor_scalar_cumulative(op1, neutral):
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize(
-    "message, options, dtype",
-    [
-        ("imm1 is None", {"reduce_cmd": CMD.load_reduce}, np.float32),
-    ],
-)
-def test_tensor_scalar_cumulative_refused(message, options, dtype):
+def test_a_cumulative_load_needs_a_start():
     def body(data, column, dst):
-        nisa.tensor_scalar_cumulative(
-            **{"dst": dst, "src": data, "op0": nl.add, "op1": nl.add, "imm0": 1.0, **options}
-        )
+        nisa.tensor_scalar_cumulative(dst, data, nl.add, nl.add, 1.0, reduce_cmd=CMD.load_reduce)
 
-    refuse(message, body, outputs=[(X.shape, dtype)])
+    refuse("imm1 is None", body, outputs=[(X.shape, np.float32)])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -250,20 +242,12 @@ def test_what_range_select_fills_in_has_several_names(value):
     assert nisa.range_select.roles["on_false_value"].accept("x", value) == LOWEST
 
 
-@pytest.mark.parametrize(
-    "message, options, platform",
-    [
-        ("columns are numbered 16777210", {"range_start": 2**24 - 6}, "trn2"),
-    ],
-)
-def test_range_select_refused(message, options, platform):
+def test_columns_of_range_select_are_numbers_of_float32():
     def body(data, bound, dst, res):
-        given = {"comp_op0": nl.less, "comp_op1": nl.less, "bound0": bound, **options}
-        if given["bound0"] == "data":
-            given["bound0"] = data
-        nisa.range_select(dst=dst, on_true_tile=data, bound1=bound, reduce_res=res, **given)
+        first = 2**24 - 6
+        nisa.range_select(dst, data, nl.less, nl.less, bound, bound, range_start=first)
 
-    refuse(message, body, platform=platform)
+    refuse("columns are numbered 16777210", body)
 
 
 @pytest.mark.parametrize("tile", [False, True])

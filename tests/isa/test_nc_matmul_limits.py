@@ -105,31 +105,14 @@ def test_destination_stays_inside_one_bank():
         matmul(a, b, dst=(16, 1024), body=into(256))
 
 
-@pytest.mark.parametrize(
-    "shapes, dst, message",
-    [
-        (((32, 129), (32, 8)), (128, 8), "stationary has 129 elements .* at most 128"),
-        (((32, 9), (31, 8)), (9, 8), "stationary has 32 partitions, moving 31"),
-        (((32, 9), (32, 8)), (9, 9), "dst has 9 partitions and 9 elements .* 9 and 8"),
-    ],
-)
-def test_shapes_that_do_not_fit(shapes, dst, message):
-    with pytest.raises(NkiValidationError, match=message):
-        matmul(numbers(1, shapes[0]), numbers(2, shapes[1]), dst=dst)
+def test_shapes_that_do_not_fit():
+    with pytest.raises(NkiValidationError, match=r"dst has 9 partitions and 9 elements .* 9 and 8"):
+        matmul(numbers(1, (32, 9)), numbers(2, (32, 8)), dst=(9, 9))
 
 
-def test_dtypes_that_cannot_be_mixed():
-    a = numbers(29, (32, 16))
-    with pytest.raises(NkiValidationError, match="stationary is float32, moving bfloat16"):
-        matmul(a, a.astype(BF16))
-    with pytest.raises(NkiValidationError, match="moving has dtype int32; allowed: "):
-        matmul(a, a.astype(np.int32))
-    fn = a.astype(ml_dtypes.float8_e4m3fn)
-    with pytest.raises(NkiValidationError, match="float8_e4m3fn in nc_matmul needs NeuronCore-v4"):
-        matmul(fn, fn)
+def test_float8_e4m3fn_on_trn3():
+    fn = numbers(29, (32, 16)).astype(ml_dtypes.float8_e4m3fn)
     close(matmul(fn, fn, platform="trn3"), reference(fn, fn))
-    with pytest.raises(NkiValidationError, match="e4m3 formats can't be mixed"):
-        matmul(fn, a.astype(E4M3), platform="trn3")
 
 
 def test_tiling():
@@ -139,16 +122,11 @@ def test_tiling():
     close(matmul(a, b, tile_position=(64, 0), tile_size=(64, 128)), want)
     close(matmul(a, b, tile_position=None, tile_size=None), want)
     for options, message in [
-        ({"tile_size": (32, 128)}, "give both or neither"),
         (
             {"tile_size": (144, 128), "tile_position": (0, 0)},
             "tile_size row 144; allowed: 32, 64, 128",
         ),
         ({"tile_size": (32, 0), "tile_position": (0, 0)}, "tile_size column 0; allowed"),
-        (
-            {"tile_size": (32, 128), "tile_position": (16, 0)},
-            "tile_position row 16; allowed: multiples",
-        ),
         ({"tile_size": (32, 128), "tile_position": (128, 0)}, "tile_position row 128"),
         ({"tile_size": (32, 64), "tile_position": (0, 32)}, "tile_position column 32"),
         ({"tile_size": (32, 64), "tile_position": (0, 128)}, "tile_position column 128"),

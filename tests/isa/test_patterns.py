@@ -70,18 +70,6 @@ def test_iota_is_exact_in_32_bits_and_wraps():
     assert np.array_equal(got[0], np.float32([2**24, 2**24 + 2, 2**24 + 4]))
 
 
-def test_iota_shapes_and_strides():
-    def body(out):
-        nisa.iota(out[:, 1, :, 0:3], [[100, 2], [7, 6]], offset=1, channel_multiplier=1000)
-        nisa.iota(out[:, 0, :, 3], [[1, 4]])
-
-    (got,) = on_tiles(body, [], [((9, 2, 4, 5), np.int32)])
-    want = np.full((9, 2, 4, 5), 7, np.int64)
-    want[:, 1, :, 0:3] = affine(9, [(100, 2), (7, 6)], 1, 1000).reshape(9, 4, 3)
-    want[:, 0, :, 3] = np.arange(4)
-    assert np.array_equal(got, want)
-
-
 @pytest.mark.parametrize(
     "pattern, options, message",
     [
@@ -143,39 +131,6 @@ def test_affine_select_moves_bits_and_fills_with_infinity():
     ids = (numbers(5, (10, 20), np.int32) + 2**24 + 1).astype(np.int32)
     got = select(ids, [(-1, 20)], nl.greater_equal, -1, multiplier=1)
     assert np.array_equal(got, np.where(mask, ids, -1))
-
-
-def test_affine_select_in_place_shifted_and_reshaped():
-    x = numbers(6, (12, 24))
-    mask = np.arange(12)[:, None] >= np.arange(20)
-
-    def same(x, out):
-        nisa.affine_select(x[:, :20], [[-1, 20]], 1, x[:, :20], 0.0, nl.greater_equal)
-        nisa.tensor_copy(out, x)
-
-    want = x.copy()
-    want[:, :20] = np.where(mask, x[:, :20], 0)
-    assert np.array_equal(on_tiles(same, [x], [(x.shape, np.float32)])[0], want)
-
-    def shifted(x, out):
-        nisa.affine_select(x[:, 2:22], [[-1, 20]], 1, x[:, :20], 0.0, nl.greater_equal)
-        nisa.tensor_copy(out, x)
-
-    want = x.copy()
-    want[:, 2:22] = np.where(mask, x[:, :20], 0)
-    assert np.array_equal(on_tiles(shifted, [x], [(x.shape, np.float32)])[0], want)
-    got = select(x, [(-1, 24)], nl.greater_equal, 0.0, shape=(12, 3, 8), multiplier=1)
-    mask = np.arange(12)[:, None] >= np.arange(24)
-    assert np.array_equal(got.reshape(12, 24), np.where(mask, x, 0))
-    got = select(
-        x.reshape(12, 4, 6),
-        [(-1, 24)],
-        nl.greater_equal,
-        0.0,
-        shape=(12, 8, 3),
-        multiplier=1,
-    )
-    assert np.array_equal(got.reshape(12, 24), np.where(mask, x, 0))
 
 
 def test_affine_select_wraps_as_the_engine_does():

@@ -15,17 +15,11 @@ from nki_dist.isa.operands import (
     ANYWHERE,
     FLAG,
     HBM,
-    ONCHIP,
-    PSUM,
-    SBUF,
     Choice,
     Number,
     Op,
     Register,
-    Tensor,
     read,
-    update,
-    write,
 )
 from nki_dist.program import Access, Dynamic, Storage, VirtualRegister
 from nki_dist.program.memory import MemoryRegion
@@ -45,40 +39,6 @@ def tensor(shape=(8, 6), region="sbuf", dtype=F32, strides=None, offset=0, whole
 def refused(role, value, message, error=NkiValidationError):
     with pytest.raises(error, match=message):
         role.accept("x", value)
-
-
-@pytest.mark.parametrize(
-    ("memories", "names"),
-    [
-        (SBUF, ["sbuf"]),
-        (PSUM, ["psum"]),
-        (ONCHIP, ["psum", "sbuf"]),
-        (HBM, ["private_hbm", "shared_hbm"]),
-        (ANYWHERE, ["private_hbm", "psum", "sbuf", "shared_hbm"]),
-    ],
-)
-def test_tensors_are_in_an_allowed_memory(memories, names):
-    for region in ("sbuf", "psum", "private_hbm", "shared_hbm"):
-        a = tensor(region=region)
-        if region in names:
-            assert read(memories).accept("x", a) is a
-        else:
-            allowed = ", ".join(names)
-            refused(
-                read(memories),
-                a,
-                rf"x is in {region}: t \(8x6 float32 .*: {allowed}{END}",
-            )
-
-
-def test_tensors_of_instructions_are_on_chip_and_of_any_type_unless_they_say_otherwise():
-    for role, mode in ((read(), "r"), (write(), "w"), (update(), "rw")):
-        assert (role.mode, role.memories, role.dtypes) == (mode, ONCHIP, None)
-        assert not (role.optional or role.many or role.scalar or role.register or role.any_start)
-        assert role.indirect == 0
-    some = read(dtypes=[I32, BF16])
-    assert some.accept("x", tensor(dtype=BF16))
-    refused(some, tensor(), "x has dtype float32; allowed: bfloat16, int32")
 
 
 @pytest.mark.parametrize(
@@ -269,8 +229,3 @@ def test_registers_hold_32_bits():
         assert role.accept("x", value) == value
     for value in (-(2**31) - 1, 2**32, 1.0, None):
         refused(role, value, rf"x={value!r}; allowed: a register or a 32-bit int")
-
-
-def test_modes_say_which_tensors_an_instruction_touches():
-    assert [Tensor(mode).mode for mode in ("r", "w", "rw")] == ["r", "w", "rw"]
-    assert (Number().mode, Register("w").mode) == ("", "")

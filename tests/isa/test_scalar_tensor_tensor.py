@@ -53,19 +53,6 @@ def test_what_older_releases_took_is_let_pass():
     )
 
 
-def test_destination_is_the_second_operand_as_in_flash_attention():
-    x, y = numbers(4, (16, 9)), numbers(5, (16, 9))
-
-    def body(data, other, out):
-        nisa.scalar_tensor_tensor(
-            dst=other, data=data, op0=nl.multiply, operand0=0.5, op1=nl.subtract, operand1=other
-        )
-        nisa.tensor_copy(dst=out, src=other)
-
-    got = on_tiles(body, [x, y], [((16, 9), np.float32)])[0]
-    np.testing.assert_array_equal(got, x * np.float32(0.5) - y)
-
-
 STT = [
     (r"operand0 has shape \(8, 2\)", {"column": X[:, :2]}, (), {}),
     ("nl.power on the vector", {}, (), {"op1": nl.power}),

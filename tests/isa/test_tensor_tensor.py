@@ -64,17 +64,6 @@ def test_bitwise_operators_never_convert(kinds):
     np.testing.assert_array_equal(got.view(bits), x.view(bits) ^ y.view(bits))
 
 
-def test_destination_overlapping_a_source():
-    x, y = numbers(5, (7, 10)), numbers(6, (7, 9))
-
-    def body(a, b, out):
-        nisa.tensor_tensor(dst=a[:, 1:10], data1=a[:, 0:9], data2=b, op=nl.add)
-        nisa.tensor_copy(dst=out, src=a)
-
-    got = on_tiles(body, [x, y], [((7, 10), np.float32)])[0]
-    np.testing.assert_array_equal(got[:, 1:], x[:, :9] + y)
-
-
 PAIRS = [
     ("need one width", N, N.astype(np.int8), nl.bitwise_or, {}),
     ("nl.power on the vector engine", X, X, nl.power, {"engine": E.vector}),

@@ -166,14 +166,6 @@ def test_branches_that_arent_taken_dont_count():
     np.testing.assert_array_equal(run(kernel, DATA), DATA.sum(0, keepdims=True))
 
 
-def test_a_body_returns_nothing():
-    def kernel(data):
-        nl.fori_loop(0, 4, lambda i: row(data, i))
-
-    with pytest.raises(CompileError, match=r"body of fori_loop returned NkiTensor\(.*can't return"):
-        run(kernel, DATA)
-
-
 def test_a_body_may_be_one_instruction():
     def kernel(data):
         tile = nl.load(data)

@@ -73,7 +73,6 @@ WRONG = {
     "array": (lambda x: nl.load(X), r"src is a numpy ndarray of shape \(4, 6\); allowed: a tensor"),
     "list": (lambda x: nl.load([1.0, 2.0]), r"src is \[1.0, 2.0\] of type list; allowed: a tensor"),
     "None": (lambda x: nl.load_transpose2d(None), "src is None; allowed: a tensor in HBM"),
-    "add": (lambda x: nl.add(nl.load(x), X), r"y is a numpy ndarray of shape \(4, 6\); allowed"),
     "mask": (
         lambda x: x[X[:, 0] > 3],
         r"index array\(.*of type ndarray on dimension 0 of x ",

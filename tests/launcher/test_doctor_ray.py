@@ -67,9 +67,9 @@ def test_who_is_connected_to_a_port_is_seen():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.5", 0)):
-            assert doctor._callers(port) == ("127.0.0.5",)
+            assert doctor.callers_of(port) == ("127.0.0.5",)
         with socket.create_connection(("127.0.0.1", port)):
-            assert "127.0.0.1" not in doctor._callers(port)  # this machine itself
+            assert "127.0.0.1" not in doctor.callers_of(port)  # this machine itself
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_world_that_runs_is_seen(monkeypatch: pytest.MonkeyPatch):
         mine = [p for p in facts.processes if p.session == session]
         assert sorted(p.kind for p in mine) == ["gcs_server", "raylet"]
         assert {p.version for p in mine} == {ray.__version__}
-        assert len(Path(session).name) <= len(Path(doctor._SOCKET).parts[1])
+        assert len(Path(session).name) <= len(Path(doctor.SOCKET).parts[1])
     # Others may run here, too, or have run.
     found = [f for f in examine(replace(machine(), ray=facts)) if f.subject == "running Ray"]
     assert [f.level for f in found if session in f.found] == ["ok"]

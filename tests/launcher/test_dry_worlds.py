@@ -45,7 +45,7 @@ def test_there_are_no_values():
 def test_nothing_is_started(monkeypatch):
     from nki_dist.launcher import hosted
 
-    monkeypatch.setattr(hosted, "_ray_host", lambda: pytest.fail("a dry world starts no cores"))
+    monkeypatch.setattr(hosted, "ray_host", lambda: pytest.fail("a dry world starts no cores"))
     with nki.World(ranks=2, host="ray", dry=True) as world:
         world.run(R.added, world.put(A), world.put(SPEC))
         world.wait()

@@ -70,13 +70,13 @@ def test_what_cannot_be_seen_refuses_nothing(tmp_path) -> None:
 
 def test_a_full_disk_is_refused_before_ray_waits(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv(ray_session.FOLDER_VARIABLE, str(tmp_path))
-    ray_session._require_disk()
+    ray_session.require_disk()
     full = ray_session.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(ray_session.shutil, "disk_usage", lambda folder: full)
     with pytest.raises(
         LaunchError, match=rf"{tmp_path}, where .* has 1,000 bytes left; .*RAY_TMPD"
     ):
-        ray_session._require_disk()
+        ray_session.require_disk()
 
 
 def in_a_namespace(what: str, folder: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Host:
 def events(monkeypatch):
     """Of hosts that are started."""
     found = []
-    monkeypatch.setattr(hosted, "_ray_host", lambda: lambda *_, **__: Host(found))
+    monkeypatch.setattr(hosted, "ray_host", lambda: lambda *_, **__: Host(found))
     return found
 
 
@@ -109,7 +109,7 @@ def test_one_that_cannot_be_ended_is_left_and_others_end(events, monkeypatch):
     monkeypatch.setenv("NKI_DIST_IDLE", str(IDLE))
     told = []
     hosts = iter([Host(told, fails=True), Host(events)])
-    monkeypatch.setattr(hosted, "_ray_host", lambda: lambda *_, **__: next(hosts))
+    monkeypatch.setattr(hosted, "ray_host", lambda: lambda *_, **__: next(hosts))
     first, second = nki.World(host="ray"), nki.World(host="ray")
     first.start()
     second.start()

@@ -10,10 +10,12 @@ import pytest
 import ray
 from ray._private.node import Node
 
-from nki_dist.core_actor import ray_parts, ray_session
-from nki_dist.core_actor.lean import HELPERS, without_helpers
+from nki_dist.core_actor import ray_session, ray_start
 from nki_dist.core_actor.ray_session import ensure_ray
+from nki_dist.core_actor.ray_start import without_helpers
 from nki_dist.core_actor.watchdog import Watchdog
+
+HELPERS = ("start_monitor", "start_log_monitor", "start_api_server")
 
 PROGRAM = """
 import nki_dist as nki
@@ -59,7 +61,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
         return SimpleNamespace(Node=found)
 
     own = methods()
-    monkeypatch.setattr(ray_parts.importlib, "import_module", module)
+    monkeypatch.setattr(ray_start.importlib, "import_module", module)
     with without_helpers():
         assert methods() == own
         assert found is None or found.start_monitor == 3

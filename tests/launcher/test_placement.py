@@ -149,7 +149,7 @@ def reserving(monkeypatch, nodes, options, ranks, per_instance=64, per_actor="au
         groups.append(Group(bundles, [f"n{i}" for i in range(len(processes))]))
         return groups[-1]
 
-    monkeypatch.setattr(spots.Reservation, "made", lambda r, sizes, check: made(r, sizes))
+    monkeypatch.setattr(spots.Reservation, "create", lambda r, sizes, check: made(r, sizes))
     placed = placed_by(Request(options), ranks, per_instance, per_actor, lnc=1)
     return groups, placed
 

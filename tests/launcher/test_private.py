@@ -18,8 +18,9 @@ import ray
 
 import nki_dist as nki
 from nki_dist.core_actor.nodes import socket_folders
-from nki_dist.core_actor.private import in_private, on_loopback
+from nki_dist.core_actor.private import in_private
 from nki_dist.core_actor.processes import by_parent
+from nki_dist.core_actor.ray_start import on_loopback
 from tests.hosts.kernels import add_halves
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -12,8 +12,8 @@ import pytest
 from ray._private.node import Node
 from ray._private.state import GlobalState
 
-from nki_dist.core_actor import prompt_start, ray_parts
-from nki_dist.core_actor.prompt_start import without_waits
+from nki_dist.core_actor import ray_start
+from nki_dist.core_actor.ray_start import without_waits
 
 AGENTS_PORT = 52365
 
@@ -52,7 +52,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
         return found
 
     own = methods()
-    monkeypatch.setattr(ray_parts.importlib, "import_module", module)
+    monkeypatch.setattr(ray_start.importlib, "import_module", module)
     with without_waits():
         assert methods() == own
 
@@ -78,7 +78,7 @@ def test_a_raylet_is_asked_for_until_it_is_there(monkeypatch):
 
 
 def test_and_left_to_ray_where_it_does_not_come(monkeypatch):
-    monkeypatch.setattr(prompt_start, "LONGEST", 0.05)
+    monkeypatch.setattr(ray_start, "LONGEST", 0.05)
     monkeypatch.setattr(GlobalState, "node_table", lambda _: [])
     monkeypatch.setattr(GlobalState, "get_node", lambda _, node_id: {"node": node_id})
     with without_waits():

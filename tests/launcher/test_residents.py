@@ -21,8 +21,9 @@ from tests.launcher.resident_kernels import A, same
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["inprocess", "ray"])
+@pytest.fixture(scope="module", params=["inprocess", "ray"])
 def world(request):
+    """For all tests: what one of them puts there goes with it."""
     with nki.World(ranks=2, lnc=1, host=request.param) as made:
         yield made
 

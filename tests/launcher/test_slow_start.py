@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import ray._private.worker as worker
 
-from nki_dist.core_actor import slow_start
-from nki_dist.core_actor.slow_start import SlowStarts
+from nki_dist.core_actor import ray_start
+from nki_dist.core_actor.ray_start import SlowStarts
 
 LINE = "WARNING: {} PYTHON worker processes have been started on node: 8f with address: 127.0.0.1"
 
@@ -16,7 +16,7 @@ def printed(monkeypatch):
     """Lines that Ray would print."""
     found = []
     monkeypatch.setattr(
-        worker, slow_start.PRINTS, lambda data, ignore_prefix: found.extend(data["lines"])
+        worker, ray_start.PRINTS, lambda data, ignore_prefix: found.extend(data["lines"])
     )
     return found
 
@@ -41,7 +41,7 @@ def test_one_line_for_a_start(printed):
 
 
 def test_a_ray_without_such_a_function_prints_what_it_likes(monkeypatch):
-    monkeypatch.delattr(worker, slow_start.PRINTS)
+    monkeypatch.delattr(worker, ray_start.PRINTS)
     starts = SlowStarts()
     starts.starting()
-    assert not hasattr(worker, slow_start.PRINTS)
+    assert not hasattr(worker, ray_start.PRINTS)

@@ -56,15 +56,18 @@ def test_many_processes_may_take_long_together(monkeypatch, quiet):
 
 
 def test_nobody_for_long_is_an_error_that_names_the_missing(monkeypatch, quiet):
+    monkeypatch.delenv(START_VARIABLE, raising=False)
+    assert start_timeout() == START_SECONDS == 90
+    monkeypatch.setenv(START_VARIABLE, "8")
     never = float("inf")
-    starts = Starts(monkeypatch, [1.0, never, 30.0, never])
+    starts = Starts(monkeypatch, [1.0, never, 6.0, never])
     cores = slots(4, 2)
     packs = [cores[0:2], cores[2:4], cores[4:6], cores[6:8]]
     with pytest.raises(LaunchError) as caught:
         await_start(list(range(4)), packs, ["aa", "aa", "bb", "bb"])
-    assert starts.now == pytest.approx(30.0 + START_SECONDS, abs=0.5)
+    assert starts.now == pytest.approx(6.0 + 8.0, abs=0.5)
     text = str(caught.value)
-    assert "2 of 4 processes of this world haven't started, and for 90 s none has" in text
+    assert "2 of 4 processes of this world haven't started, and for 8 s none has" in text
     assert "- rank 1 core 0 to rank 1 core 1 on Ray node aa" in text
     assert "- rank 3 core 0 to rank 3 core 1 on Ray node bb" in text
     assert "rank 0" not in text

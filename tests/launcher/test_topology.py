@@ -118,23 +118,6 @@ def test_hops_are_shortest_ways_through_the_neighbours(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "farthest"),
-    [("trn1", 4), ("trn2", 4), ("trn2-ultraserver", 6), ("inf2", 6), ("trn3", 3)],
-)
-def test_hops_are_a_metric(name, farthest):
-    topology = system(name)
-    chips = list(one_per_chip(topology))
-    hops = {(a, b): topology.hops(a, b) for a in chips for b in chips}
-    assert max(hops.values()) == farthest
-    for (a, b), n in hops.items():
-        assert n == hops[b, a]
-        assert (n == 0) == (a == b)
-    for a, b, c in itertools.product(chips[::3], chips[::5], chips[::2]):
-        assert hops[a, c] <= hops[a, b] + hops[b, c]
-    assert topology.hops(0, topology.ranks_per_chip - 1) == 0
-
-
-@pytest.mark.parametrize(
     ("name", "racks", "servers", "chips"), [("trn3", 2, 2, 16), ("trn3-gen2", 2, 18, 4)]
 )
 def test_hops_through_switches_are_shortest_ways(name, racks, servers, chips):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -316,15 +315,6 @@ def test_views_of_a_tile_are_those_of_its_source():
 
 def over(memory, a):
     return np.ndarray(a.shape, a.dtype.raw, memory, 4 * a.offset, tuple(4 * n for n in a.strides))
-
-
-def test_products_of_arguments_are_those_of_numpy():
-    wanted = A.astype(np.float64).T @ B
-    assert np.allclose(nki.simulate(nki.jit(plain))(A, B), wanted, rtol=1e-4, atol=1e-4)
-    narrow = B.astype(ml_dtypes.bfloat16)
-    got = nki.simulate(nki.jit(plain))(A.astype(ml_dtypes.bfloat16), narrow)
-    wanted = A.astype(ml_dtypes.bfloat16).astype(np.float64).T @ narrow.astype(np.float64)
-    assert np.allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_an_argument_times_itself_keeps_its_bits(monkeypatch):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import pickle
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,25 +219,6 @@ def test_operations_are_data_that_knows_no_instruction(name):
         assert not strangers, f"case {n} of {name}"
         sent = pickle.loads(pickle.dumps(operations))
         assert [o.function for o in sent] == [o.function for o in operations]
-
-
-def assigned(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Attributes that are assigned to, with the names of their objects."""
-    for node in ast.walk(tree):
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            for part in target.elts if isinstance(target, ast.Tuple) else (target,):
-                if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
-                    yield part.value.id, part.attr
-
-
-def test_arguments_are_changed_with_the_kind():
-    """Who gives an instruction other arguments must not leave its kind as it was."""
-    alone = set()
-    for path in Path(nki.__file__).parent.rglob("*.py"):
-        found = set(assigned(ast.parse(path.read_text())))
-        alone |= {(path.name, name) for name, attr in found if attr == "args" and name != "self"}
-        alone -= {(path.name, name) for name, attr in found if attr == "kind"}
-    assert not alone
 
 
 def test_a_changed_instruction_has_no_kind():

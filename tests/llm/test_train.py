@@ -108,6 +108,7 @@ def test_a_second_step_uses_its_moments() -> None:
         assert np.allclose(weights[n], w, atol=3e-6)
 
 
+@pytest.mark.slow  # the chain is that long in a real shape only: 6 s of a processor
 def test_a_larger_shape_comes_to_an_end() -> None:
     """Its longest chain of events leads over transfers that moved their data out of order."""
     options = ("--dry", "--shape", "llama-3.1-8b", "--layers", 1, "--ranks", 8)

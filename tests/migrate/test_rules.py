@@ -67,7 +67,7 @@ def test_a_second_run_changes_nothing(rule):
 
 
 def test_the_page_has_the_rules():
-    page = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
     assert table() in page, "python docs/migrate_rules.py"
     assert PAGES.keys() == RULES.keys()
 

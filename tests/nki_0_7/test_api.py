@@ -1,4 +1,4 @@
-"""Every name that the pages of SDK 2.33 declare is there, as declared; docs/nki_0_7.md lists them.
+"""Every name that the pages of SDK 2.33 declare is there, as declared; docs/releases.md lists them.
 
 `tests/data/nki_api_0_7.json` is what the pages say. The page here names a test for each row; both
 are looked up.
@@ -18,7 +18,7 @@ from nki_dist import codes, release
 from tests.test_public_api import API_0_7, parameters
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "nki_0_7.md"
+PAGE = ROOT / "docs" / "releases.md"
 MODULES = {
     "nki": "nki_dist",
     "nki.language": "nki_dist.language",
@@ -61,7 +61,7 @@ def test_constants_are_there(name):
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.read_text().partition("## Every name")[2].splitlines()
+    for line in PAGE.read_text().partition("## Every name of 0.7")[2].splitlines()
     if line.startswith("| `")
 ]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -21,7 +21,6 @@ from nki_dist.core_actor.processes import Process
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not place.possible(), reason="Linux only"),
 ]
 
 

@@ -18,8 +18,6 @@ from nki_dist.core_actor import fingerprint
 from nki_dist.core_actor.pool import borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
 
-pytestmark = pytest.mark.skipif(not place.possible(), reason="Linux only")
-
 
 @pytest.fixture
 def where(monkeypatch):
@@ -178,7 +176,7 @@ def test_stop_refuses_while_programs_use_it(where, capsys) -> None:
 def test_an_edited_file_of_the_package_is_a_difference(tmp_path, monkeypatch) -> None:
     (tmp_path / "room").mkdir()
     (tmp_path / "room" / "file.py").write_text("x = 1\n")
-    monkeypatch.setattr(fingerprint, "_PACKAGE", str(tmp_path))
+    monkeypatch.setattr(fingerprint, "PACKAGE", str(tmp_path))
     before = fingerprint.facts()
     os.utime(tmp_path / "room" / "file.py", ns=(1, 1))
     (found,) = fingerprint.differences(before, fingerprint.facts())

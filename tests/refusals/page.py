@@ -33,7 +33,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Reported, or said by one of AWS's documents only": reported,
 }
 
-HEAD = """# What AWS's compiler would refuse
+HEAD = """# What would AWS's compiler refuse?
 
 A kernel that runs in a simulator may still not compile for a device. This page lists the rules that
 are known of AWS's compiler and can be seen without it. What AWS documents is an error here, what is
@@ -55,7 +55,8 @@ refused: the compiler isn't here, and its rules are known as far as somebody wro
 
 Sources are paths in [aws-neuron-sdk](https://github.com/aws-neuron/aws-neuron-sdk) unless they name
 another repository; `nki/api/nki/isa (x)` is the page of `nisa.x`. Each rule has two kernels that
-differ in nothing else, in the file under its heading: one that is refused, and one that isn't.
+differ in nothing else, one that is refused and one that isn't: in a file of
+[`tests/refusals`](../tests/refusals) for each heading.
 """
 
 
@@ -68,8 +69,8 @@ def page() -> str:
     """The text of docs/refusals.md."""
     parts = [HEAD]
     for title, section in SECTIONS.items():
-        file = f"tests/refusals/{section.__name__.rpartition('.')[2]}.py"
-        parts.append(f"\n## {title}\n\nPairs of kernels: [`{file}`](../{file})\n")
+        file = section.__name__.rpartition(".")[2]
+        parts.append(f"\n## {title} (`{file}.py`)\n")
         parts.append(
             "\n| rule | AWS's compiler refuses what breaks it | here | source | broken by |\n"
         )

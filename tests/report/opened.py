@@ -84,3 +84,10 @@ def meetings(driver):
     """Who gives whom how much at the step that is shown, as rows of texts."""
     rows = driver.find_elements("css selector", "#meetings tr")
     return [[c.text for c in row.find_elements("css selector", "th, td")] for row in rows]
+
+
+def mouse(driver, kind, at, **more):
+    """An event of the mouse at a place of the window."""
+    driver.execute_cdp_cmd(
+        "Input.dispatchMouseEvent", {"type": kind, "x": at[0], "y": at[1], **more}
+    )

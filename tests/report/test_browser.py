@@ -11,7 +11,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from tests.report.opened import CHROMIUM, DRIVER, browser, complaints, opened, requests
+from tests.report.opened import CHROMIUM, DRIVER, browser, complaints, mouse, opened, requests
 
 pytest.importorskip("selenium")
 pytestmark = [
@@ -66,12 +66,6 @@ def first(driver, opcode):
         "const d = report.data; return Array.from(d.kind).findIndex((k) => d.kinds[k][0] === "
         "arguments[0]);",
         opcode,
-    )
-
-
-def mouse(driver, kind, at, **more):
-    driver.execute_cdp_cmd(
-        "Input.dispatchMouseEvent", {"type": kind, "x": at[0], "y": at[1], **more}
     )
 
 

@@ -1,9 +1,8 @@
-"""Formats of other tools: Neuron Explorer's summary, and Graphviz."""
+"""Formats of other tools: Neuron Explorer's summary."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import ml_dtypes
@@ -14,8 +13,6 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.cli import main
-from nki_dist.errors import LaunchError
-from nki_dist.report.dot import MOST, dot
 from nki_dist.report.explorer import union_ns
 
 SCHEMA = Path(__file__).parents[1] / "data/explorer_summary.txt"
@@ -112,61 +109,6 @@ def test_times_that_overlap_count_once():
     assert union_ns([]) == 0
 
 
-def test_the_order_graph_has_every_instruction_and_edge(profile):
-    text = dot(profile.timeline, profile.kernel)
-    (core,) = profile.timeline.cores
-    nodes = re.findall(r"^    (n0_\d+) \[label=(\"(?:[^\"\\]|\\.)*\")", text, re.MULTILINE)
-    assert len(nodes) == len(core.graph) == 7
-    labels = [json.loads(label) for _, label in nodes]
-    assert labels[2].startswith("nc_transpose (tensor)\ntest_formats.py:")
-    assert ("n0_2", "n0_3", "solid") in edges_of(text)
-    assert text.count("{") == text.count("}") == 2
-
-
-def edges_of(text):
-    return set(re.findall(r"(n\d+_\d+) -> (n\d+_\d+) \[style=(\w+)", text))
-
-
-def test_edges_say_why():
-    @nki.jit
-    def reused(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        tile = nl.load(x)
-        nl.store(out, tile)
-        with nl.no_reorder():
-            nisa.memset(dst=tile, value=0.0, engine=nisa.vector_engine)
-            more = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-            nisa.memset(dst=more, value=0.0, engine=nisa.gpsimd_engine)
-        return out
-
-    profile = nki.estimate(reused)(nki.TensorSpec((3, 5), np.float32))
-    assert edges_of(dot(profile.timeline, "reused")) == {
-        ("n0_0", "n0_1", "solid"),
-        ("n0_0", "n0_2", "dashed"),
-        ("n0_1", "n0_2", "dashed"),
-        ("n0_2", "n0_3", "dotted"),
-    }
-
-
-def test_large_order_graphs_are_refused(tmp_path):
-    @nki.jit
-    def many(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        tile = nl.load(x)
-        for _ in range(MOST - 1):
-            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
-        nl.store(out, tile)
-        return out
-
-    profile = nki.estimate(many)(nki.TensorSpec((3, 5), np.float32))
-    with pytest.raises(LaunchError, match=r"executed 501 instructions; .* at most 500") as caught:
-        profile.write_dot(tmp_path / "many.dot")
-    assert caught.value.code == "profile-graph" and caught.value.numbers == {
-        "got": 501,
-        "most": 500,
-    }
-
-
 PROGRAM = """
 import numpy as np
 import nki_dist as nki
@@ -203,11 +145,11 @@ def test_the_command_prints_the_format_alone(tmp_path, capfd):
 
 
 def test_the_command_writes_files(tmp_path, capfd):
-    program, file = written(tmp_path, [30]), tmp_path / "graph.dot"
+    program, file = written(tmp_path, [30]), tmp_path / "numbers.json"
     page = tmp_path / "page.html"
     options = ["--output-file", str(file), "--html", str(page)]
-    assert main(["profile", "--output-format", "dot", *options, program]) == 0
-    assert file.read_text().startswith('digraph "copy" {') and capfd.readouterr().out == ""
+    assert main(["profile", "--output-format", "json", *options, program]) == 0
+    assert json.loads(file.read_text())[0]["kernel"] == "copy" and capfd.readouterr().out == ""
     assert "def copy(x):" in page.read_text()
 
 

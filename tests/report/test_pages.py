@@ -18,6 +18,7 @@ from nki_dist.report.columns import MERGED, columns
 from nki_dist.report.source import listings
 from nki_dist.timing.critical import critical_path
 from tests.report.opened import data_of
+from tests.timing.build import events
 
 
 @nki.jit
@@ -84,7 +85,7 @@ def test_events_are_those_of_the_timeline(page, run):
                 assert data["kinds"][k][1] == engine
     expected = [
         (e.core, e.instruction.opcode, e.start, round(float(np.float32(e.end - e.start)), 3))
-        for e in timeline.events()
+        for e in events(timeline)
     ]
     assert sorted(shown) == sorted(expected)
     assert sum(len(c.table_loads) for c in timeline.cores) == 2
@@ -233,7 +234,7 @@ def test_busy_shares_add_up_to_what_engines_did(run):
     when = (np.arange(200_000) + 0.5) / 200_000 * timeline.total_ns
     busy = np.zeros(len(when))
     for number in range(2):
-        spans = [e for e in timeline.events() if e.core == number and e.instruction.engine == "dma"]
+        spans = [e for e in events(timeline) if e.core == number and e.instruction.engine == "dma"]
         busy += np.any([(e.start <= when) & (when < e.end) for e in spans], axis=0) / 2
     assert np.mean(shares["dma"]) == pytest.approx(busy.mean(), rel=0.01)
 

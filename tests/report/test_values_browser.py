@@ -20,6 +20,7 @@ from tests.report.opened import (
     browser,
     complaints,
     meetings,
+    mouse,
     opened,
     requests,
     written,
@@ -198,11 +199,6 @@ def at_cell(driver, canvas, row, column):
     )
     shape = 24, 30
     return [box[0] + (column + 0.5) * box[2] / shape[1], box[1] + (row + 0.5) * box[3] / shape[0]]
-
-
-def mouse(driver, kind, at, **more):
-    what = {"type": kind, "x": at[0], "y": at[1], **more}
-    driver.execute_cdp_cmd("Input.dispatchMouseEvent", what)
 
 
 def go_to(driver, line, core=0):

@@ -293,7 +293,7 @@ def test_what_cant_be_linked_is_told_when_it_runs(monkeypatch):
 
 
 def test_addresses_kept_are_bounded(monkeypatch, linked):
-    monkeypatch.setattr(late, "KEPT", 2)
+    monkeypatch.setattr(late, "CACHED", 2)
     x, places = table(), np.array([[3, 1, 0, 3, 1, 0]], np.int32).T
     run(single, x, places, nl.bfloat16)
     copies = [i for i in linked if i["dst"].dtype is bfloat16]

@@ -75,12 +75,12 @@ def test_without_a_number_the_machine_is_the_limit(monkeypatch):
 
 
 def test_the_machine_is_what_system_group_and_process_allow(monkeypatch, tmp_path):
-    monkeypatch.setattr(host_memory, "_CGROUP", str(tmp_path / "none"))
+    monkeypatch.setattr(host_memory, "CGROUP", str(tmp_path / "none"))
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, 0))
     whole = host_memory.machine_bytes()
     assert whole > 1 << 28
     group = tmp_path / "memory.max"
-    monkeypatch.setattr(host_memory, "_CGROUP", str(group))
+    monkeypatch.setattr(host_memory, "CGROUP", str(group))
     group.write_text("max\n")
     assert host_memory.machine_bytes() == whole
     group.write_text("12345\n")
@@ -111,48 +111,6 @@ def converted(x):
     return out
 
 
-def added_at(kernel) -> str:
-    return line_of(kernel, "# ADDED")
-
-
-def test_scratch_that_is_missing_when_bound_names_the_line(monkeypatch):
-    x = X[:, :8].astype(nl.bfloat16)
-    with nki.World(host="inprocess", platform="trn2") as world:
-        with monkeypatch.context() as patch:
-            patch.setattr(Workspace, "bytes", missing)
-            with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
-                world.run(converted, x)
-        assert caught.value.location == added_at(converted)
-        assert caught.value.instruction == "nisa.tensor_tensor"
-        assert caught.value.core == 0
-        assert isinstance(caught.value.__cause__, MemoryError)
-        np.testing.assert_array_equal(world.run(converted, x)[0], 2 * x)
-
-
-def test_memory_that_is_missing_when_run_names_the_line(monkeypatch):
-    x = X[:, :8].astype(nl.float8_e5m2)
-    with nki.World(host="inprocess", platform="trn2") as world:
-        with monkeypatch.context() as patch:
-            patch.setattr(Scratch, "get", missing)
-            with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
-                world.run(converted, x)
-        assert caught.value.location == added_at(converted)
-        assert caught.value.core == 0
-
-
-def test_memory_that_is_missing_when_linked_names_the_line(monkeypatch):
-    """Meanings may need arrays, too: tables of what is chosen, say."""
-    with nki.World(host="inprocess", platform="trn2") as world:
-        with monkeypatch.context() as patch:
-            patch.setattr(nisa.tensor_tensor, "lower", missing)
-            with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
-                world.run(doubled, X)
-        assert caught.value.location == added_at(doubled)
-        assert caught.value.instruction == "nisa.tensor_tensor"
-        assert caught.value.core == 0
-        np.testing.assert_array_equal(world.run(doubled, X)[0], 2 * X)
-
-
 def multiplied(x, w):
     """Gathers operands of several matmuls before they are multiplied."""
     out = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -165,16 +123,34 @@ def multiplied(x, w):
     return out
 
 
-def test_panels_that_find_no_room_name_the_line(monkeypatch):
-    x, w = X.astype(nl.bfloat16), X[:, :64].astype(nl.bfloat16)
+SMALL = X[:, :8]
+MISSING = {  # what asks for memory, and the instruction, if it is known by then
+    "bound": ((Workspace, "bytes"), converted, (SMALL.astype(nl.bfloat16),), "tensor_tensor"),
+    "run": ((Scratch, "get"), converted, (SMALL.astype(nl.float8_e5m2),), None),
+    # Meanings may need arrays, too: tables of what is chosen, say.
+    "linked": ((nisa.tensor_tensor, "lower"), doubled, (X,), "tensor_tensor"),
+    "panels": (
+        (Workspace, "panel"),
+        multiplied,
+        (X.astype(nl.bfloat16), X[:, :64].astype(nl.bfloat16)),
+        "nc_matmul",
+    ),
+}
+
+
+@pytest.mark.parametrize("when", MISSING)
+def test_memory_that_is_missing_names_the_line(monkeypatch, when):
+    asks, kernel, arrays, instruction = MISSING[when]
     with nki.World(host="inprocess", platform="trn2") as world:
         with monkeypatch.context() as patch:
-            patch.setattr(Workspace, "panel", missing)
+            patch.setattr(*asks, missing)
             with pytest.raises(OutOfMemoryError, match=r"no memory left: .*3.00 GiB") as caught:
-                world.run(multiplied, x, w)
-        assert caught.value.location == added_at(multiplied)
-        assert caught.value.instruction == "nisa.nc_matmul"
-        assert (world.run(multiplied, x, w)[0] == 3 * 128).all()
+                world.run(kernel, *arrays)
+        assert caught.value.location == line_of(kernel, "# ADDED")
+        assert instruction is None or caught.value.instruction == f"nisa.{instruction}"
+        assert caught.value.core == 0
+        assert isinstance(caught.value.__cause__, MemoryError)
+        assert world.run(kernel, *arrays)
 
 
 def test_tiles_that_find_no_room_have_a_type(monkeypatch):

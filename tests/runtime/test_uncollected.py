@@ -17,10 +17,15 @@ from nki_dist.program.uncollected import MANY, uncollected
 
 @pytest.fixture(autouse=True)
 def collecting():
+    """As in a program: nothing is frozen, as tests are (tests/conftest.py)."""
     assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
     gc.collect()
     yield
     gc.unfreeze()
+    if frozen > MANY:
+        gc.freeze()
 
 
 def is_old(value: object) -> bool:

@@ -15,7 +15,7 @@ from tests.testing.wrong_kernels import doubled, runs_for_ever
 
 def test_a_loop_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The world gives up by itself, where it can; what is left after that is ended, too."""
-    monkeypatch.setattr(trial, "_GRACE", 0.3)
+    monkeypatch.setattr(trial, "GRACE", 0.3)
     report = wrong(runs_for_ever, doubled, CASE, timeout=0.3)
     (result,) = report.results
     (failure,) = result.failures
@@ -38,7 +38,7 @@ def test_a_deadline_ends_python_that_swallows_exceptions() -> None:
 
 
 def test_a_deadline_comes_again_where_it_was_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nki_dist.testing.deadline._AGAIN", 0.05)
+    monkeypatch.setattr("nki_dist.testing.deadline.AGAIN", 0.05)
     swallowed = []
 
     def for_ever() -> None:

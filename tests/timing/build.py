@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
 from nki_dist.hbm.layout import fill_stack, lay_out
 from nki_dist.isa.core import CoreSlot
-from nki_dist.program import TensorSignature
+from nki_dist.program import Instruction, TensorSignature
 from nki_dist.runtime.group import placed_program, ready
 from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.scheduler import Scheduler
@@ -22,6 +23,27 @@ from nki_dist.timing.timeline import Timeline
 def replay(*launch: Any, **options: Any) -> Timeline:
     """Simulated times of all cores of a launch; takes what `prepared` takes."""
     return prepared(*launch, **options).replayed()
+
+
+class Event(NamedTuple):
+    """One instruction's time on its engine or queue."""
+
+    core: int
+    queue: str
+    position: int
+    start: float
+    end: float
+    instruction: Instruction
+    reason: str
+
+
+def events(timeline: Timeline) -> Iterator[Event]:
+    """Every instruction that takes time, core by core in program order."""
+    for number, c in enumerate(timeline.cores):
+        for at, i in enumerate(c.graph.executed):
+            if at not in c.dropped:
+                queue = c.queues[c.queue[at]]
+                yield Event(number, queue, at, c.start[at], c.end[at], i, c.reason[at])
 
 
 def executed(kernel, arrays, cores=1, change=lambda program: program):

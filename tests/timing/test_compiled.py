@@ -14,8 +14,9 @@ import nki_dist.language as nl
 from nki_dist.compat import beta1
 from nki_dist.compat.beta1 import language as old
 from nki_dist.timing.compiled import LOOK_AHEAD
-from nki_dist.timing.critical import ROOM, critical_path
+from nki_dist.timing.critical import CAPACITY, critical_path
 from nki_dist.timing.timeline import MEMORY
+from tests.timing.build import events
 from tests.timing.traces import read_trace
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
@@ -264,7 +265,7 @@ def test_loads_run_ahead_as_far_as_there_is_room(tmp_path, columns, ahead):
     events = [e["args"] for e in read_trace(tmp_path / "trace.json").events["X"]]
     waited = {args.get("position"): args.get("waited_for") for args in events}
     if ahead == 5:
-        assert "memory" not in waited.values() and ROOM not in p.critical
+        assert "memory" not in waited.values() and CAPACITY not in p.critical
         return
     assert core.reason[loads[ahead + 1]] == MEMORY == waited[loads[ahead + 1]] == "memory"
     later = loads[ahead + 1 :]
@@ -275,7 +276,7 @@ def test_waiting_for_a_reload_is_on_the_critical_path():
     p = estimated(begun, spec(4 * ROWS, 64 * KIB // 4), check="spill")
     size = ROWS * 64 * KIB
     assert counts(p) == [("reloaded", 1, size)]
-    assert p.critical[ROOM] > size / 435e3  # us, at 16 engines of 27.2 GB/s
+    assert p.critical[CAPACITY] > size / 435e3  # us, at 16 engines of 27.2 GB/s
 
 
 # ---- order --------------------------------------------------------------------------------------
@@ -368,4 +369,4 @@ def test_what_is_left_out_is_not_in_a_trace(tmp_path):
     p.write_trace(tmp_path / "trace.json")
     names = {e["name"] for e in read_trace(tmp_path / "trace.json").events["X"]}
     assert "memset" not in names and "nc_matmul" in names
-    assert "memset" not in {e.instruction.opcode for e in p.timeline.events()}
+    assert "memset" not in {e.instruction.opcode for e in events(p.timeline)}

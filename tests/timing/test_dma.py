@@ -15,7 +15,6 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch, dtypes
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import Transfer
 from nki_dist.timing.fixed import describe
@@ -169,6 +168,6 @@ def test_who_makes_descriptors_where_a_kernel_does_not_say():
         (program,), machine = compiled(kernel, [(P, 64)], platform=platform)
         for generates, found in (True, (mode, issue_ns)), (False, ("none", 8)):
             plan = Plan(reorders=True, look_ahead=16 * generates)
-            fixed = describe(order(program), INSTRUCTIONS, machine, plan)
+            fixed = describe(order(program), machine, plan)
             (t,) = [f.transfer for f in fixed.values() if f.transfer is not None]
             assert (t.mode, t.issue_ns, t.queue) == (*found, "")

@@ -8,7 +8,6 @@ import pytest
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.isa import INSTRUCTIONS
 from nki_dist.timing import Seat, order
 from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
@@ -31,7 +30,7 @@ def events_of(kernel, shape):
     """A core that is about to run a kernel as compiled, and its events."""
     (program,), machine = compiled(kernel, [shape])
     graph, plan = order(program), Plan(reorders=True)
-    fixed = describe(graph, INSTRUCTIONS, machine, plan)
+    fixed = describe(graph, machine, plan)
     core = CoreReplay(0, SEAT, graph, plan, machine, fixed)
     return core, Events([core], [SEAT], machine, {}), machine
 

@@ -1,5 +1,7 @@
 """What is worked out once for a pattern of instructions holds for all that have the pattern."""
 
+from dataclasses import replace
+
 import pytest
 
 import nki_dist.isa as nisa
@@ -11,7 +13,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, instructions
 from nki_dist.timing import order
 from nki_dist.timing.compiled.plan import Plan
-from nki_dist.timing.fixed import _described, describe
+from nki_dist.timing.fixed import describe
 
 from .build import compiled
 
@@ -66,10 +68,11 @@ def varied(x):
 
 
 def described_alone(graph, machine, plan):
-    return {
-        i.ordinal: _described(i, graph.tensors[i.ordinal], INSTRUCTIONS[i.opcode], machine, plan)
-        for i in instructions(graph.program.body)
-    }
+    found = {}
+    for i in instructions(graph.program.body):
+        alone = replace(graph, program=replace(graph.program, body=[i]))
+        found |= describe(alone, machine, plan)
+    return found
 
 
 @pytest.mark.parametrize("platform", ["trn1", "trn2"])
@@ -79,7 +82,7 @@ def test_patterns_say_all_that_differs(platform):
     narrow = [i.ordinal for i in graph.executed if i.opcode == "activation"]
     plan.starts = {ordinal: 2.0 + n % 3 for n, ordinal in enumerate(narrow)}
     plan.in_psum = {graph.executed[-1]["dst"].storage.number}  # as the compiler has it
-    found = describe(graph, INSTRUCTIONS, machine, plan)
+    found = describe(graph, machine, plan)
     assert found == described_alone(graph, machine, plan)
     shared = {id(fixed) for fixed in found.values()}
     assert len(shared) < len(found)  # some have the same pattern, where the tensor doesn't matter

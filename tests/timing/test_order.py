@@ -14,7 +14,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import instructions
 from nki_dist.timing import order
-from nki_dist.timing.cells import Cells, note_read, note_write, overlap
+from nki_dist.timing.cells import Cells, note_read, note_write
 from nki_dist.timing.footprint import footprint, territories
 from tests.timing.build import compiled
 from tests.timing.reorder import reordered
@@ -293,20 +293,6 @@ def test_an_unknown_index_may_be_anywhere():
     assert graph.data[3] == (0, 2) and graph.reuse[4] == (3,)
 
 
-def test_nothing_passes_a_test_of_a_register():
-    def kernel(x):
-        held = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
-        tile = nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=held, value=3)
-        register = nisa.register_alloc(held)
-        for _ in nl.dynamic_range(0, register):
-            nisa.memset(dst=tile, value=0)
-
-    (program,), _ = compiled(kernel, [(2, 2)])
-    graph = order(program, [2])
-    assert graph.data == [(), (0,), (1,), (1,)]
-
-
 def test_state_outside_tensors_keeps_its_order():
     def kernel(x):
         tiles = [nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf) for _ in range(6)]
@@ -330,16 +316,6 @@ def test_state_outside_tensors_keeps_its_order():
 
     (program,), _ = compiled(kernel, [(128, 8)])
     assert order(program).data == [(), (0,), (0,), (0, 1), (), (4,), (0,), (0, 6)]
-
-
-def test_many_boxes_find_their_neighbours():
-    cells = Cells()
-    boxes = [(r, r + 10, c, c + 7) for r in range(0, 200, 5) for c in range(0, 63, 7)]
-    for at, box in enumerate(boxes):
-        note_write(cells.cell(box), at, [])
-    for box in boxes[::17]:
-        near = {c.box for c, _ in cells.cell(box).near}
-        assert near == {b for b in boxes if overlap(b, box) and b != box}
 
 
 def test_reads_that_later_ones_imply_are_forgotten():

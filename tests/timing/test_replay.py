@@ -123,26 +123,6 @@ def test_only_tensor_goes_on_before_its_results_are_there(engine):
     assert core.start[2] == (core.end[1] if engine == "tensor" else core.done[1])
 
 
-def test_sustained_float32_matmul_as_published():
-    """PN-A: 28.16 ms of Tensor time for 32,768 nc_matmul; 4 x 512 / 2.4 GHz is 0.7 % less."""
-    (core,) = timed(accumulate(400), [(2, 2)]).cores
-    each = (core.end[-1] - core.start[100]) / (len(core.end) - 100)
-    assert each == pytest.approx(28.16e6 / 32768, rel=0.01)
-
-
-def test_vector_time_on_trn1_as_published():
-    """PN-E: tensor_tensor of two float32 [128, 8192] tiles in SBUF takes 14,987 ns."""
-
-    def kernel(x):
-        a, b = (nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf) for _ in range(2))
-        nisa.memset(dst=a, value=0)
-        nisa.memset(dst=b, value=0)
-        nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add, engine=nisa.engine.vector)
-
-    (core,) = timed(kernel, [(2, 2)], platform="trn1").cores
-    assert core.done[2] - core.start[2] == pytest.approx(14987, rel=0.03)
-
-
 def test_untiled_loads_bound_a_matmul_on_trn1_as_published():
     """4096 x 8192 x 8192, here 1/128 of the output. DMA is the bottleneck.
 

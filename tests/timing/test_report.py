@@ -19,7 +19,6 @@ from nki_dist.timing.timeline import Timeline
 from tests.timing.build import compiled, replay
 from tests.timing.test_messages import exchange
 from tests.timing.test_replay import load_activate_store
-from tests.timing.traces import read_trace
 
 
 def matmul(a, b):
@@ -216,49 +215,6 @@ def test_a_launch_of_nothing():
     assert {e.utilisation for e in p.engines} == {0}
     assert Timeline(machine, []).total_ns == 0
     assert "0.000 us" in str(p)
-
-
-def test_a_trace_is_read_back(tmp_path):
-    p = exchange_profile()
-    p.write_trace(tmp_path / "trace.json")
-    trace = read_trace(tmp_path / "trace.json")
-    assert trace.platform == "trn2"
-    assert len(trace.events["X"]) == p.instructions
-    processes = {e["pid"]: e["args"]["name"] for e in trace.events["M"] if "tid" not in e}
-    assert processes == {0: "rank 0 core 0", 1: "rank 0 core 1"}
-    assert {"vector", "gpsimd", "dma", "dma sendrecv 0"} <= set(trace.threads().values())
-    assert len(trace.events["s"]) == len(trace.events["f"]) == 4
-    barrier = next(e for e in trace.events["X"] if e["name"] == "core_barrier")
-    assert trace.threads()[barrier["pid"], barrier["tid"]] == "gpsimd"
-    copy = next(e for e in trace.events["X"] if e["name"] == "tensor_copy")
-    assert copy["pid"] == 1 and "128x64 float32" in copy["args"]["tensors"]["dst"]
-    assert copy["args"]["line"].rpartition(":")[0].endswith("test_messages.py")
-    core = p.timeline.cores[1]
-    assert copy["ts"] == core.start[copy["args"]["position"]] / 1000
-
-
-def damaged(trace):
-    yield "wasn't written by write_trace", {**trace, "otherData": {}}
-    yield "has version 9", {**trace, "otherData": {**trace["otherData"], "version": 9}}
-    events = trace["traceEvents"]
-    work = [e for e in events if e["ph"] == "X"]
-    yield "no known phase", {**trace, "traceEvents": [{"ph": "?"}]}
-    yield "dur='1'", {**trace, "traceEvents": [*events, {**work[0], "dur": "1"}]}
-    yield "lasts -1 us", {**trace, "traceEvents": [*events, {**work[0], "dur": -1}]}
-    yield "which has no name", {**trace, "traceEvents": [*events, {**work[0], "tid": 99}]}
-    yield "two events at once on", {**trace, "traceEvents": [*events, work[0]]}
-    arrows = [e for e in events if e["ph"] != "f"]
-    yield "one end only", {**trace, "traceEvents": arrows}
-
-
-@pytest.mark.parametrize("case", range(8))
-def test_a_damaged_trace_is_refused(tmp_path, case):
-    exchange_profile().write_trace(tmp_path / "trace.json")
-    good = json.loads((tmp_path / "trace.json").read_text())
-    message, data = list(damaged(good))[case]
-    (tmp_path / "bad.json").write_text(json.dumps(data))
-    with pytest.raises(ValueError, match=message):
-        read_trace(tmp_path / "bad.json")
 
 
 def test_profile_of_a_kernel_that_ran():

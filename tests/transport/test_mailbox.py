@@ -6,18 +6,16 @@ import os
 import signal
 import time
 import uuid
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import ray
 
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.core_actor.calls import Calls
 from nki_dist.core_actor.mailbox import LARGEST, Mailbox
-from nki_dist.core_actor.orders import Answer, Order
+from nki_dist.core_actor.orders import Answer
 from nki_dist.errors import CoreLostError
 
 
@@ -67,71 +65,6 @@ def test_who_is_asked_again_while_answers_are_read_is_heard(ends):
         assert there.send(here.name, answer)
     heard = list(calls.answers([0, 1], 5, 1.0))
     assert [(n, a.unknown_program) for n, a in heard] == [(1, True), (1, False), (0, False)]
-
-
-def test_an_answer_by_call_is_looked_for_when_the_post_says_so(ends, monkeypatch):
-    """Not when the time for the mailbox is over, which every launch with large answers would
-    wait."""
-    here, there = ends
-    calls = Calls([None, None])
-    calls._mailbox = here
-    calls._serving.update({0: "first", 1: "second"})
-    calls._futures.update({0: "call 0", 1: "call 1"})
-    results = {"call 0": Answer(5, printed=["a"]), "call 1": Answer(5, printed=["b"])}
-    looked = []
-
-    def wait(futures, num_returns, timeout):
-        looked.append((futures, timeout))
-        return futures, []
-
-    monkeypatch.setattr("nki_dist.core_actor.calls.ray", FakeRay(wait, results.get))
-    assert there.send(here.name, (1, Answer(5, by_call="before")))  # of a call that is over
-    assert there.send(here.name, (0, Answer(5, by_call="first")))
-    assert there.send(here.name, (1, Answer(5)))
-    heard = dict(calls.answers([0, 1], 5, 600.0))
-    assert [heard[n].printed for n in (0, 1)] == [["a"], []]
-    ((futures, timeout),) = looked
-    assert futures == ["call 0"] and timeout > 500  # the call may take a while to end
-    assert calls._serving == {1: "second"}
-
-
-class FakeRay(SimpleNamespace):
-    """Of Ray what answers by call need."""
-
-    def __init__(self, wait, get):
-        super().__init__(wait=wait, get=get, exceptions=ray.exceptions)
-
-
-class Stub:
-    """An actor that only notes what it is called for."""
-
-    def __init__(self):
-        self.called = []
-
-    def __getattr__(self, name):
-        method = SimpleNamespace(remote=lambda *given: self.called.append(name) or name)
-        return SimpleNamespace(options=lambda **_: method, remote=method.remote)
-
-
-def test_only_ray_sends_references_to_its_objects(ends):
-    """Pickled without Ray, such a reference can't be got: that launch would never end."""
-    there, _ = ends
-    parent, _, name = there._folder.path.rpartition("/")
-    where = parent, name.removeprefix("nki-")
-    actor = Stub()
-    calls = Calls([actor])
-    plain = Order(0, "key", None, None)
-    calls.order(0, plain, where)
-    calls._serving[0] = there.name
-    calls.order(0, plain, where)
-    assert actor.called == ["serve"] and there.receive(1) == plain
-    for order in (Order(1, "key", ([], {}), None), Order(1, "key", None, "an arena")):
-        calls._serving[0] = there.name
-        calls.order(0, order, where)
-        assert actor.called.pop() == "serve"
-        assert there.receive(1) is None and not there.receive(0)
-    calls.order(0, plain, None)
-    calls.clear()
 
 
 # ---- launches -----------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_only_what_is_written_takes_memory(folder):
 def test_what_is_left_is_what_the_group_may_use(tmp_path, monkeypatch):
     everything = left_bytes()
     assert 0 < everything <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr(node_memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(node_memory, "CGROUP", tmp_path)
     for name, text in (("max", "3000"), ("current", "2500"), ("stat", "file 9\ninactive_file 400")):
         (tmp_path / f"memory.{name}").write_text(text)
     assert left_bytes() == 900

@@ -10,8 +10,8 @@ from multiprocessing import shared_memory
 import numpy as np
 import pytest
 
-from nki_dist.core_actor.doorbell import Doorbell, Ringer
-from nki_dist.core_actor.folder import Folder
+from nki_dist.core_actor.doorbell import TOKEN, Doorbell
+from nki_dist.core_actor.folder import Folder, Sender
 from nki_dist.core_actor.ring import ASLEEP, HEADER, READ, WRITTEN, Ring
 
 PATIENCE = 60.0
@@ -110,14 +110,14 @@ def _echo(name: str, capacity: int, path: str, rounds: int) -> None:
     shared = shared_memory.SharedMemory(name)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
     folder = Folder(path)
-    doorbell, ringer = Doorbell(folder, "child", PATIENCE), Ringer(folder)
+    doorbell, sender = Doorbell(folder, "child", PATIENCE), Sender(folder)
     inward, outward = Ring.reading(memory[:capacity]), Ring(memory[capacity:])
     for _ in range(rounds):
         got = _next(inward, doorbell)
         while not outward.put(got, 1, True):
             pass
         if outward.reader_sleeps():
-            ringer.ring("parent")
+            sender.send("parent", TOKEN)
     del inward, outward, memory
     shared.close()
 
@@ -143,7 +143,7 @@ def test_two_processes_wake_each_other(folder):
     shared = shared_memory.SharedMemory(create=True, size=2 * capacity)
     memory = np.ndarray(2 * capacity, np.uint8, shared.buf)
     memory[:] = 0
-    doorbell, ringer = Doorbell(folder, "parent", PATIENCE), Ringer(folder)
+    doorbell, sender = Doorbell(folder, "parent", PATIENCE), Sender(folder)
     spawn = multiprocessing.get_context("spawn")
     child = spawn.Process(target=_echo, args=(shared.name, capacity, folder.path, rounds))
     child.start()
@@ -153,7 +153,7 @@ def test_two_processes_wake_each_other(folder):
         sent.append(record(n, 4 + n % 97))
         assert outward.put(sent[-1], 1, True)
         if outward.reader_sleeps():
-            ringer.ring("child")
+            sender.send("child", TOKEN)
         if n % 3 == 2:  # several at once
             while sent:
                 assert _next(inward, doorbell) == sent.popleft()
@@ -162,7 +162,7 @@ def test_two_processes_wake_each_other(folder):
     child.join()
     assert child.exitcode == 0
     doorbell.close()
-    ringer.close()
+    sender.close()
     del outward, inward, memory
     shared.close()
     shared.unlink()
@@ -170,12 +170,12 @@ def test_two_processes_wake_each_other(folder):
 
 def test_a_bell_is_patient_and_remembers(folder):
     name = "doorbell"
-    doorbell, ringer = Doorbell(folder, name, 0.01), Ringer(folder)
+    doorbell, sender = Doorbell(folder, name, 0.01), Sender(folder)
     assert not doorbell.wait()
     for _ in range(1000):  # more tokens than the socket holds
-        ringer.ring(name)
+        sender.send(name, TOKEN)
     assert doorbell.wait()
     assert not doorbell.wait()
     doorbell.close()
-    ringer.ring(name)  # nobody is there
-    ringer.close()
+    sender.send(name, TOKEN)  # nobody is there
+    sender.close()

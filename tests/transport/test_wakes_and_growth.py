@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import socket
-import struct
 from types import SimpleNamespace
 
 import numpy as np
 
 from nki_dist.core_actor import links as module
-from nki_dist.core_actor.doorbell import Doorbell, Ringer
+from nki_dist.core_actor.doorbell import Doorbell
 from nki_dist.core_actor.links import FIRST_RING
 from nki_dist.core_actor.records import INLINE
 from nki_dist.core_actor.ring import ASLEEP, HEADER
@@ -75,7 +73,7 @@ def test_a_payload_that_no_ring_took_is_not_kept(trio, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_RING", FIRST_RING)
     while not trio.called:
         trio.send(0, 1, np.zeros(INLINE + 1, np.uint8))
-    assert len(trio.links[0].payloads._kept) == trio.sequence - 1 > 0
+    assert len(trio.links[0].payloads._lent) == trio.sequence - 1 > 0
 
 
 def stacks_of(trio, process):
@@ -164,10 +162,10 @@ def test_memory_of_a_ring_was_used_before(trio):
 def test_whoever_parks_lets_go_of_what_others_are_done_with(trio):
     trio.send(0, 1, np.ones(INLINE, np.float32))
     payloads = trio.links[0].payloads
-    assert len(trio.links[1].poll()) == 1 == len(payloads._kept)
+    assert len(trio.links[1].poll()) == 1 == len(payloads._lent)
     gc.collect()
     trio.links[0].wait(lambda: trio.send(1, 0, None))
-    assert not payloads._kept
+    assert not payloads._lent
 
 
 def test_what_was_sent_is_counted_from_the_begin_of_a_launch(trio):
@@ -189,30 +187,3 @@ def test_closed_links_let_go_of_their_bell_and_of_memory_of_others(trio):
     assert trio.links[1].arrived(1) == 0
     Doorbell(trio.folder, name, 0.01).close()  # the name is free
     assert m.payload[0] == 1  # arrays that somebody still has stay readable
-
-
-def test_a_closed_bell_frees_its_name(folder):
-    ringer = Ringer(folder)
-    first = Doorbell(folder, "doorbell", 0.01)
-    ringer.ring("doorbell")
-    assert first.wait() and not first.wait()
-    first.close()
-    ringer.ring("doorbell")  # nobody minds
-    second = Doorbell(folder, "doorbell", 0.01)
-    ringer.ring("doorbell")
-    assert second.wait()
-    second.ring()
-    assert second.wait()
-    second.close()
-    ringer.close()
-
-
-def test_patience_has_fractions_of_a_second(folder):
-    """As Linux reports it, in steps of its clock: at most 10 ms."""
-    doorbell = Doorbell(folder, "doorbell", 2.25)
-    size = struct.calcsize("@ll")
-    span = doorbell._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, size)
-    seconds, microseconds = struct.unpack("@ll", span)
-    assert seconds == 2
-    assert 250_000 <= microseconds <= 260_000
-    doorbell.close()

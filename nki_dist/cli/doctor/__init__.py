@@ -44,7 +44,7 @@ from nki_dist.runtime.settings import processors
 GIB: Final = 1 << 30
 SHM: Final = "/dev/shm"
 STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
-_PACKAGES: Final = (
+PACKAGES: Final = (
     ("numpy", (1, 26)),
     ("ml_dtypes", (0, 5)),
     ("msgpack", (1, 0, 7)),
@@ -126,7 +126,7 @@ def examine(machine: Machine) -> list[Finding]:
 
 def look() -> Machine:
     """The facts about this machine."""
-    names = [name for name, _ in _PACKAGES] + list(_OPTIONAL)
+    names = [name for name, _ in PACKAGES] + list(_OPTIONAL)
     packages = {name: _package(name) for name in names}
     shm = shutil.disk_usage(SHM) if os.path.isdir(SHM) else None
     return Machine(
@@ -157,10 +157,8 @@ def _package(name: str) -> str:
 
 
 def _pool() -> dict[str, Any]:
-    from nki_dist.core_actor.pool import control, place  # they import Ray, which may be missing
+    from nki_dist.core_actor.pool import control  # it imports Ray, which may be missing
 
-    if not place.possible():
-        return {"state": "none"}
     try:
         return control.status()
     except LaunchError as error:
@@ -188,14 +186,14 @@ def check_python(m: Machine) -> list[Finding]:
 
 def check_packages(m: Machine) -> list[Finding]:
     findings = []
-    for name, least in _PACKAGES:
+    for name, least in PACKAGES:
         found = m.packages.get(name, "!not installed")
-        wanted = ".".join(map(str, least))
-        fix = f"pip install '{name}>={wanted}'"
+        lowest = ".".join(map(str, least))
+        fix = f"pip install '{name}>={lowest}'"
         if found.startswith("!"):
             findings.append(Finding("FAIL", name, f"doesn't import ({found[1:]})", fix))
         elif numbers(found) < least:
-            findings.append(Finding("FAIL", name, f"{found}; at least {wanted}", fix))
+            findings.append(Finding("FAIL", name, f"{found}; at least {lowest}", fix))
         else:
             findings.append(Finding("ok", name, found))
     for name in _OPTIONAL:
@@ -228,9 +226,9 @@ def check_shared_memory(m: Machine) -> list[Finding]:
 
 def store_bytes(m: Machine) -> int:
     """Bytes of the object store: what the environment asks for, else Ray's default."""
-    asked = m.environment.get(STORE_VARIABLE, "")
-    if asked.isdigit() and int(asked):
-        return int(asked)
+    setting = m.environment.get(STORE_VARIABLE, "")
+    if setting.isdigit() and int(setting):
+        return int(setting)
     return int(min(m.memory * _STORE_SHARE, _STORE_LIMIT))
 
 
@@ -257,12 +255,12 @@ def check_pool(m: Machine) -> list[Finding]:
 
 
 def check_object_store(m: Machine) -> list[Finding]:
-    asked = m.environment.get(STORE_VARIABLE)
-    if asked is not None and not (asked.isdigit() and int(asked)):
+    setting = m.environment.get(STORE_VARIABLE)
+    if setting is not None and not (setting.isdigit() and int(setting)):
         fix = f"set {STORE_VARIABLE} to a positive number of bytes, or unset it"
-        return [Finding("FAIL", "object store", f"{STORE_VARIABLE}={asked!r}", fix)]
+        return [Finding("FAIL", "object store", f"{STORE_VARIABLE}={setting!r}", fix)]
     size = store_bytes(m)
-    by = STORE_VARIABLE if asked else "Ray's default, 30 % of memory"
+    by = STORE_VARIABLE if setting else "Ray's default, 30 % of memory"
     found = f"{_gib(size)} for all shared_hbm ({by})"
     if size > m.memory:
         fix = f"lower {STORE_VARIABLE} below the {_gib(m.memory)} of memory"

@@ -27,7 +27,7 @@ DISK: Final = 1 << 30  # bytes that logs and spilled objects may need
 FILES: Final = 4096  # open at once; Ray's processes hold dozens for each other process
 # A Unix socket's path has at most so many bytes on Linux, and Ray's end like this.
 SOCKET_PATH: Final = 107
-_SOCKET: Final = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+SOCKET: Final = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 _CONNECTED: Final = "01"  # TCP_ESTABLISHED of Linux's tcp_states.h
 _STARTS_OWN: Final = "programs start a Ray of their own"
 
@@ -163,13 +163,13 @@ def _processes() -> tuple[Process, ...]:
             session = _value(words, "--session-dir") or _value(words, "--session_dir")
             session = session or str(Path(_value(words, "--log_dir") or "?").parent)
             port = _value(words, "--gcs_server_port")
-            callers = _callers(int(port)) if port.isdigit() else ()
+            callers = callers_of(int(port)) if port.isdigit() else ()
             version = _version(Path(words[0]))
             found.append(Process(int(folder.name), kind, session, version, user, callers))
     return tuple(sorted(found, key=lambda p: (p.session, p.pid)))
 
 
-def _callers(port: int) -> tuple[str, ...]:
+def callers_of(port: int) -> tuple[str, ...]:
     """From where else this port is in use: the other ends of connections that aren't its own."""
     found = set()
     for table in ("tcp", "tcp6"):
@@ -314,7 +314,7 @@ def check_ports(f: RayFacts) -> list[Finding]:
 
 def check_folder(f: RayFacts) -> list[Finding]:
     """Where Ray keeps sockets, logs and spilled objects."""
-    path = Path(f.folder, _SOCKET)
+    path = Path(f.folder, SOCKET)
     if len(str(path)) > SOCKET_PATH:
         found = f"{f.folder}: paths of sockets have up to {len(str(path))} bytes of {SOCKET_PATH}"
         return [Finding("FAIL", FOLDER, found, f"set {FOLDER} to a short path, such as /tmp")]

@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_dist import __version__
-from nki_dist.cli.mcp.calls import Limits
-from nki_dist.cli.mcp.tools import Tools
-from nki_dist.cli.shared.command import add_command, refused
+from nki_dist.cli.shared.command import add_command, check_positive, refused
 from nki_dist.cli.shared.workers import MIB
 from nki_dist.errors import LaunchError
 
@@ -44,26 +42,19 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         help="where programs run; only files below it can be named (default: this one)",
     )
-    parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds per call (default 300)"
-    )
-    parser.add_argument(
-        "--memory", type=int, default=4096, metavar="MIB", help="MiB per call (default 4096)"
-    )
-    parser.add_argument(
-        "--file-size",
-        type=int,
-        default=256,
-        metavar="MIB",
-        help="MiB of each file that a call writes (default 256)",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="calls at once; others wait (default: processors)",
-    )
+    for option, default, metavar, said in (
+        ("--timeout", 300.0, "S", "seconds per call"),
+        ("--memory", 4096, "MIB", "MiB per call"),
+        ("--file-size", 256, "MIB", "MiB of each file that a call writes"),
+        ("--jobs", os.cpu_count() or 1, "N", "calls at once; others wait"),
+    ):
+        parser.add_argument(
+            option,
+            type=type(default),
+            default=default,
+            metavar=metavar,
+            help=f"{said} (default {default:g})",
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,36 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LaunchError: a limit isn't positive, there is no such folder, or the SDK isn't installed.
     """
-    limits = Limits(arguments.timeout, arguments.memory * MIB, arguments.file_size * MIB)
-    limits.check()
-    if arguments.jobs < 1:
-        raise refused(f"--jobs {arguments.jobs}; must be positive")
+    check_positive(arguments, "timeout", "memory", "file_size", "jobs")
     folder = Path(arguments.folder).resolve()
     if not folder.is_dir():
         raise refused(f"--folder {folder}: there is no such folder")
-    serve(Tools(folder, limits), arguments.jobs)
-    return 0
-
-
-def serve(tools: Tools, jobs: int) -> None:
-    """Serve tools on stdin and stdout.
-
-    Raises:
-        LaunchError: the SDK isn't installed.
-    """
     try:
-        import anyio
         from mcp.server import MCPServer
+
+        from nki_dist.cli.mcp.calls import Calls
+        from nki_dist.cli.mcp.tools import Tools
     except ImportError as error:
         raise LaunchError(
             f"nki-dist mcp needs the SDK of the Model Context Protocol, version 2: {error}",
             code="command-package",
             hint="pip install 'nki_dist[mcp]'",
         ) from error
-    from nki_dist.cli.mcp.served import register_tools
-
     server = MCPServer(
         "nki_dist", instructions=Tools.__doc__, version=__version__, log_level="WARNING"
     )
-    register_tools(server, tools, jobs)
-    anyio.run(server.run_stdio_async)
+    calls = Calls(folder, arguments.memory * MIB, arguments.file_size * MIB)
+    Tools(folder, calls, arguments.timeout, arguments.jobs).register(server)
+    server.run("stdio")
+    return 0

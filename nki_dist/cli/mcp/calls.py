@@ -1,70 +1,42 @@
 """Calls of `nki-dist mcp`: commands of this package, each in a process of its own, within limits.
 
-A call gets a folder for temporary files that is gone afterwards. Processes that belong to it are
-known by that folder's name in their environment, which every process inherits that they start, also
-one that left its session. When the call is over, for whatever reason, all of them are killed.
+A call gets a folder for temporary files that is gone afterwards. When it is over, for whatever
+reason, all that it started is killed. Calls and the server are subreapers: what has lost its parent
+becomes a child of its call, whichever session it is in, and of the server when the call has ended.
 
 The limits keep mistakes from harming the machine. They are no sandbox: a program may do whatever
-the user may who started the server, and one that means harm can clear its environment.
+the user may who started the server.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nki_dist.cli.shared.workers import LOOK, MIB, memory
+import anyio
+
+from nki_dist.cli.shared.workers import LOOK, MIB, descendants, memory
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.settings import HOST_VARIABLE
 
+TAIL: Final = 16_384  # characters of what a program printed that are passed on
 _LEAVE: Final = 10.0  # seconds after which processes that can't be killed are left
-_TAIL: Final = 16_384  # characters of what a program printed that are passed on
-_ANSWER: Final = 8 * MIB  # bytes of a command's answer
-
-# Sets the limits and becomes the command; costs no import. Memory is looked at from outside, where
-# it can be said in words; twice as much data is what stops a process between two looks.
-_BEGIN: Final = """
-import os, resource, sys
-data, size = int(sys.argv[1]), int(sys.argv[2])
-most_of = {resource.RLIMIT_DATA: data, resource.RLIMIT_FSIZE: size, resource.RLIMIT_CORE: 0}
-for kind, most in most_of.items():
-    hard = resource.getrlimit(kind)[1]
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (most, most))
-os.execv(sys.argv[3], sys.argv[3:])
+_SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
+_BEGIN: Final = f"""
+import ctypes, os, sys
+ctypes.CDLL(None).prctl({_SUBREAPER}, 1)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a call may use.
-
-    Attributes:
-        seconds: from start to end.
-        memory: bytes of all its processes together, without files that are mapped.
-        file: bytes of each file it writes.
-    """
-
-    seconds: float
-    memory: int
-    file: int
-
-    def check(self) -> None:
-        """Raises:
-        LaunchError: a limit isn't positive.
-        """
-        for name, value in zip(("timeout", "memory", "file"), astuple(self), strict=True):
-            if not value > 0:
-                raise LaunchError(f"limit on {name}: {value}; must be positive", code="call-value")
 
 
 @dataclass(frozen=True)
@@ -84,133 +56,91 @@ class Ended:
     over: LaunchError | None
 
 
-def call(
-    command: Callable[[Path], Sequence[str]],
-    folder: Path,
-    limits: Limits,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Ended:
-    """Carry out a command.
+class Calls:
+    """Carries out commands.
 
     Args:
-        command: gives what follows `python`; its argument is the folder for temporary files.
-        folder: where the command runs.
-        limits: what ends it.
-        cancelled: asked often; True ends the call.
-
-    Raises:
-        LaunchError: a limit isn't positive.
+        folder: where they run.
+        memory: bytes of all processes of a call together, without files that are mapped.
+        file: bytes of each file that a call writes.
     """
-    limits.check()
-    with tempfile.TemporaryDirectory(prefix="nki-dist-call-", ignore_cleanup_errors=True) as made:
-        home = Path(made)
-        scratch = home / "tmp"
+
+    def __init__(self, folder: Path, memory: int, file: int) -> None:
+        self._folder, self._memory = folder, memory
+        # Memory is looked at from outside, where it can be said in words; twice as much data is
+        # what stops a process between two looks.
+        most = {resource.RLIMIT_DATA: 2 * memory, resource.RLIMIT_FSIZE: file}
+        self._limits = {**most, resource.RLIMIT_CORE: 0}
+        self._running: set[int] = set()
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1)
+
+    async def call(self, command: Sequence[str], home: Path, seconds: float) -> Ended:
+        """Carry out what follows `python`; a call that is cancelled is ended.
+
+        Args:
+            home: a folder for what the call writes.
+            seconds: from start to end.
+        """
+        out, err, scratch = home / "stdout", home / "stderr", home / "tmp"
         scratch.mkdir()
-        begin = ["-I", "-S", "-c", _BEGIN, str(2 * limits.memory), str(limits.file)]
-        environment = {**os.environ, HOST_VARIABLE: "inprocess", "TMPDIR": str(scratch)}
-        out, err = home / "stdout", home / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            started = subprocess.Popen(
-                [sys.executable, *begin, sys.executable, *command(home)],
-                cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=stderr, start_new_session=True,
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BEGIN, *command],
+                cwd=self._folder,
+                env={**os.environ, HOST_VARIABLE: "inprocess", "TMPDIR": str(scratch)},
+                stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
             )  # fmt: skip
-            try:
-                over = _wait(started, str(scratch), limits, cancelled)
-            finally:
-                _end(started, str(scratch))
-        status = None if over is not None else started.returncode
-        if over is None and out.stat().st_size > _ANSWER:
-            size = out.stat().st_size
-            over = _over(f"the answer has {size:,} bytes; at most {_ANSWER:,} are passed on")
-        answer = "" if over is not None else out.read_text("utf-8", errors="replace")
-        return Ended(status, answer.replace(f"{home}/", ""), _tail(err, home), over)
-
-
-def _wait(
-    started: subprocess.Popen[bytes], mark: str, limits: Limits, cancelled: Callable[[], bool]
-) -> LaunchError | None:
-    """Wait for the end of a call; the limit that was reached, if one was."""
-    end = time.monotonic() + limits.seconds
-    family = Family(mark)
-    while True:
+        self._running.add(process.pid)
         try:
-            started.wait(timeout=LOOK)
-            return None
-        except subprocess.TimeoutExpired:
-            pass
-        if cancelled():
-            return _over("the call was cancelled")
-        if time.monotonic() > end:
-            return _over(f"the call made no end within {limits.seconds:g} s and was ended")
-        used = sum(memory(pid) for pid in family.members())
-        if used > limits.memory:
-            return _over(
-                f"the call used {used // MIB:,} MiB of memory and was ended; at most "
-                f"{limits.memory // MIB:,} MiB are allowed"
-            )
+            over = await self._limit(process, seconds)
+        finally:
+            self._end(process.pid)
+        answer, said = (
+            file.read_bytes().decode(errors="replace").replace(f"{home}/", "")
+            for file in (out, err)
+        )
+        return Ended(process.returncode if over is None else None, answer, said[-TAIL:], over)
+
+    async def _limit(self, process: subprocess.Popen[bytes], seconds: float) -> LaunchError | None:
+        """Wait for the end of a call; says which limit was reached, if one was."""
+        for kind, most in self._limits.items():
+            _, hard = resource.getrlimit(kind)
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(process.pid, kind, (most, most))
+        end = time.monotonic() + seconds
+        while process.poll() is None:
+            if time.monotonic() > end:
+                return _over(f"the call made no end within {seconds:g} s and was ended")
+            used = sum(map(memory, descendants(process.pid)))
+            if used > self._memory:
+                return _over(
+                    f"the call used {used // MIB:,} MiB of memory and was ended; at most "
+                    f"{self._memory // MIB:,} MiB are allowed"
+                )
+            await anyio.sleep(LOOK)
+        return None
+
+    def _end(self, pid: int) -> None:
+        """Kill what is left of a call: all below this process but the calls that run.
+
+        This ends, as a killed process starts no other, unless the kernel can't let go of one (a
+        device or a network folder that doesn't answer); that one is left after a while.
+        """
+        self._running.discard(pid)
+        end = time.monotonic() + _LEAVE
+        while (left := self._left()) and time.monotonic() < end:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.001)
+
+    def _left(self) -> list[int]:
+        _, *below = descendants(os.getpid())
+        running = {pid for call in self._running for pid in descendants(call)}
+        return [pid for pid in below if pid not in running]
 
 
 def _over(message: str) -> LaunchError:
     return LaunchError(message, code="call-limit")
-
-
-# ---- processes ----------------------------------------------------------------------------------
-
-
-def _end(started: subprocess.Popen[bytes], mark: str) -> None:
-    """Kill what is left of a call.
-
-    A killed process starts no other, so this ends, unless the kernel can't let go of one (a device
-    or a network folder that doesn't answer); that one is left after a while.
-    """
-    end = time.monotonic() + _LEAVE
-    while (left := Family(mark).members()) and time.monotonic() < end:
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        started.poll()  # ours have to be waited for, others' by others
-        time.sleep(0.001)
-    if started.poll() is None and started.pid not in left:
-        started.wait()
-
-
-class Family:
-    """The processes that have a folder in their environment.
-
-    Invariant: a process that was seen without it is never looked at again. It can't get it: the
-    environment that is looked at is the one it was started with, and who passes this one on has it.
-
-    Args:
-        mark: the folder.
-    """
-
-    def __init__(self, mark: str) -> None:
-        self._wanted = b"TMPDIR=" + os.fsencode(mark)
-        self._others: set[int] = set()
-
-    def members(self) -> list[int]:
-        """Those that haven't ended."""
-        pids = {int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()}
-        self._others &= pids
-        found = [pid for pid in pids - self._others if self._has_it(pid)]
-        self._others |= pids.difference(found)
-        return found
-
-    def _has_it(self, pid: int) -> bool:
-        try:
-            # One that has ended has no environment any more, even if nobody has waited for it.
-            return self._wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:  # of another user, or gone
-            return False
-
-
-# ---- texts --------------------------------------------------------------------------------------
-
-
-def _tail(file: Path, home: Path) -> str:
-    """The end of what was written, without the name of the call's folder."""
-    with file.open("rb") as opened:
-        opened.seek(max(0, file.stat().st_size - 4 * _TAIL))
-        text = opened.read().decode(errors="replace")
-    return text.replace(f"{home}/", "")[-_TAIL:]

@@ -2,87 +2,83 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Callable, Sequence
+from inspect import Parameter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from nki_dist.cli.mcp import answers
-from nki_dist.cli.mcp.calls import Ended, Limits, call
+import anyio
+
+from nki_dist.cli.mcp.calls import TAIL, Calls, Ended
 from nki_dist.errors import LaunchError, NkiError
 
-_UNHELD: Final = re.compile("[\0\ud800-\udfff]")
-
-
+_LINES: Final = 10  # kernel lines of a report, the costliest
 _COMMAND: Final = ("-m", "nki_dist")
+_ESTIMATE: Final = """
+import json, sys
+from nki_dist.cli import check
+from nki_dist.cli.shared.timed import timed
+with check.printing_to_stderr():
+    found = timed(sys.argv[1:])
+print(json.dumps({name: found[name] for name in ("kernels", "diagnostics")}))
+"""
 
-# Of all tools; those of a program come before the tool's own, the others after them.
-_OF_A_PROGRAM: Final = {"program": str | None, "source": str | None, "arguments": list[str] | None}
+# Parameters of all tools, and of those that look at a program.
 _OF_ALL: Final = {"platform": str | None, "lnc": int | None, "timeout": float | None}
+_OF_A_PROGRAM: Final = {"program": str | None, "source": str | None, "arguments": list[str] | None}
 
 
-def _tool(
-    answer: Callable[[Ended], dict[str, Any]], of_a_program: bool = True
-) -> Callable[[Callable[..., Sequence[str]]], Callable[..., dict[str, Any]]]:
-    """A tool, made of what gives its command: with the parameters that all have.
+# ---- answers ------------------------------------------------------------------------------------
 
-    Args:
-        answer: what a call wrote, as data.
-        of_a_program: it looks at one, which comes last in the command.
+
+def _loaded(text: str) -> Any:
+    """JSON, with texts that UTF-8 can write; None if it isn't JSON."""
+    try:
+        found = json.loads(text)
+        return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _answer(tool: str, ended: Ended) -> dict[str, Any]:
+    """What a tool says beside how its call ended.
+
+    No report is no answer, whatever the status says; stderr often has the reason.
     """
-
-    def decorate(words: Callable[..., Sequence[str]]) -> Callable[..., dict[str, Any]]:
-        @functools.wraps(words)
-        def tool(
-            self: Tools,
-            *,
-            timeout: float | None = None,
-            _cancelled: Callable[[], bool] = lambda: False,
-            **given: Any,
-        ) -> dict[str, Any]:
-            def command(home: Path) -> list[str]:
-                options = _options(**{name: given.pop(name, None) for name in ("platform", "lnc")})
-                program = {name: given.pop(name, None) for name in _OF_A_PROGRAM}
-                asked = [*words(self, home, **given), *options]
-                return asked + self._program(home, **program) if of_a_program else asked
-
-            if unheld := _unheld(given):
-                return _refused(unheld)
-            return self._call(command, timeout, _cancelled, answer)
-
-        signature = inspect.signature(words, eval_str=True)
-        this, _, *theirs = signature.parameters.values()
-        before = _parameters(_OF_A_PROGRAM) if of_a_program else []
-        tool.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[this, *before, *theirs, *_parameters(_OF_ALL)],
-            return_annotation=dict[str, Any],
+    if tool == "run":
+        return _ran(ended)
+    found = _loaded(ended.answer)
+    if type(found) not in (dict, list):
+        error = LaunchError(
+            f"the call ended with status {ended.status} before there was an answer; stderr has "
+            "what it said, if anything",
+            code="program-ended",
+            numbers={"status": ended.status},
         )
-        return tool
-
-    return decorate
-
-
-def _parameters(named: Mapping[str, Any]) -> list[inspect.Parameter]:
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return [
-        inspect.Parameter(name, kind, default=None, annotation=of) for name, of in named.items()
-    ]
+        return {"ok": False, "report": None, "error": error.to_dict()}
+    if tool == "estimate":
+        return {"ok": bool(found["kernels"]) and not found["diagnostics"], **found}
+    if tool == "report":
+        return {"kernels": [{**kernel, "lines": kernel["lines"][:_LINES]} for kernel in found]}
+    return {"report": found}
 
 
-def _unheld(given: Mapping[str, Any]) -> LaunchError | None:
-    """The refusal of texts which no file, name or command can hold."""
-    for name, value in given.items():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and (unheld := _UNHELD.search(text)):
-                return LaunchError(
-                    f"{name} has the character {unheld[0]!a} at {unheld.start()}; a text can't "
-                    "hold NUL or half of a surrogate pair",
-                    code="call-value",
-                )
-    return None
+def _ran(ended: Ended) -> dict[str, Any]:
+    """Diagnostics are lines of JSON in stderr."""
+    diagnostics, rest = [], []
+    for line in ended.said.splitlines(keepends=True):
+        found = _loaded(line) if line.startswith("{") else None
+        if isinstance(found, dict) and {"code", "severity", "hint"} <= set(found):
+            diagnostics.append(found)
+        else:
+            rest.append(line)
+    return {"diagnostics": diagnostics, "stdout": ended.answer[-TAIL:], "stderr": "".join(rest)}
+
+
+# ---- tools --------------------------------------------------------------------------------------
 
 
 class Tools:
@@ -96,17 +92,64 @@ class Tools:
 
     Args:
         folder: where programs run; files are named from here and lie below it.
-        limits: of each call; a call may ask for less time.
+        seconds: of each call; a call may ask for less.
+        jobs: calls at once.
     """
 
-    NAMES: Final = ("check", "run", "estimate", "rank", "record", "report")
+    def __init__(self, folder: Path, calls: Calls, seconds: float, jobs: int) -> None:
+        self._folder, self._calls, self._seconds = folder, calls, seconds
+        self._turns = anyio.CapacityLimiter(jobs)
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
-        self._folder = folder
-        self._limits = limits
+    def register(self, server: Any) -> None:
+        """Add every tool to an `MCPServer`."""
+        for tool in (self.check, self.run, self.estimate, self.rank, self.record, self.report):
+            server.add_tool(self._served(tool), tool.__name__, structured_output=True)
 
-    @_tool(answers.report)
-    def check(self, home: Path, policy: str | None = None) -> list[str]:
+    def _served(self, tool: Callable[..., Sequence[str]]) -> Any:
+        """A tool as the SDK takes it, with the parameters that all have.
+
+        Args:
+            tool: gives the command, but for the program.
+        """
+        own = inspect.signature(tool, eval_str=True).parameters
+        program = {} if "programs" in own else _OF_A_PROGRAM
+
+        async def served(**given: Any) -> dict[str, Any]:
+            values = {name: given.pop(name) for name in program}
+            options = _options(platform=given.pop("platform"), lnc=given.pop("lnc"))
+            seconds = given.pop("timeout")
+            try:
+                seconds = self._seconds if seconds is None else min(seconds, self._seconds)
+                if not seconds > 0:
+                    raise _refused(f"limit on timeout: {seconds}; must be positive")
+                with TemporaryDirectory(prefix="nki-dist-", ignore_cleanup_errors=True) as home:
+                    words = [*tool(**given), *options]
+                    if program:
+                        words += self._program(Path(home), **values)
+                    async with self._turns:
+                        ended = await self._calls.call(words, Path(home), seconds)
+            except NkiError as error:
+                return {"ok": False, "error": error.to_dict()}
+            # A name that is too long or has NUL, links in a circle, a full disk.
+            except (OSError, ValueError, RuntimeError) as error:
+                refusal = _refused(f"the call can't be made: {error}")
+                return {"ok": False, "error": refusal.to_dict()}
+            result = {"status": ended.status, "stderr": ended.said}
+            if ended.over is not None:
+                return {"ok": False, **result, "error": ended.over.to_dict()}
+            result |= {"ok": ended.status == 0, "error": None}
+            return result | _answer(tool.__name__, ended)
+
+        parameters = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in {**program, **_OF_ALL}.items()
+        ]
+        signature = inspect.Signature([*own.values(), *parameters])
+        vars(served)["__signature__"] = signature.replace(return_annotation=dict[str, Any])
+        served.__doc__ = tool.__doc__
+        return served
+
+    def check(self, policy: str | None = None) -> list[str]:
         """Mistakes of a program's kernels, found without running them; takes seconds.
 
         Args:
@@ -124,8 +167,7 @@ class Tools:
         """
         return [*_COMMAND, "check", "--json", *_options(check=policy)]
 
-    @_tool(answers.ran)
-    def run(self, home: Path, policy: str | None = None) -> list[str]:
+    def run(self, policy: str | None = None) -> list[str]:
         """Run a program with its kernels, on simulated cores in one process.
 
         Args:
@@ -137,8 +179,7 @@ class Tools:
         """
         return [*_COMMAND, "run", "--json-errors", *_options(check=policy)]
 
-    @_tool(answers.estimated)
-    def estimate(self, home: Path) -> list[str]:
+    def estimate(self) -> list[str]:
         """Simulated time of a program's kernels, without arithmetic.
 
         Args:
@@ -148,10 +189,9 @@ class Tools:
             `ok`; `kernels`, each with `device_us` and its band `low_us` to `high_us`, in
             microseconds, and `launches`; `diagnostics`; `error` or null.
         """
-        return ["-c", _TIMED]
+        return ["-c", _ESTIMATE]
 
-    @_tool(answers.report, of_a_program=False)
-    def rank(self, home: Path, programs: list[str]) -> list[str]:
+    def rank(self, programs: list[str]) -> list[str]:
         """Programs in the order of the simulated time of their kernels, the fastest first.
 
         Args:
@@ -163,14 +203,12 @@ class Tools:
             can't be told apart) and `failures`; `error` or null.
         """
         if not programs:
-            raise LaunchError("programs is empty; name at least one", code="call-value")
-        files = [str(self._file(name)) for name in programs]
+            raise _refused("programs is empty; name at least one")
+        files = [self._file(name) for name in programs]
         return [*_COMMAND, "rank", "--json", "--no-cache", *files]
 
-    @_tool(answers.report)
     def record(
         self,
-        home: Path,
         kernel: str | None = None,
         launch: int = 1,
         tensors: list[str] | None = None,
@@ -198,14 +236,13 @@ class Tools:
             kernel=kernel,
             launch=launch,
             output=output,
-            index=None if index is None else ",".join(map(str, index)),
-            expected=None if expected is None else self._file(expected),
+            index=index and ",".join(map(str, index)),
+            expected=expected and self._file(expected),
         )
         options += [f"--tensor={name}" for name in tensors or ()]
         return [*_COMMAND, "record", "--json", *options]
 
-    @_tool(answers.profiled)
-    def report(self, home: Path, html: str | None = None) -> list[str]:
+    def report(self, html: str | None = None) -> list[str]:
         """Run a program, and say where the simulated time of its kernels goes.
 
         Args:
@@ -217,85 +254,42 @@ class Tools:
             `ok`; `kernels`, each with times in microseconds, `critical` (what bounded it),
             `engines`, the costliest `lines` and `advice`; `stderr`; `error` or null.
         """
-        page = _options(html=None if html is None else self._new_file(html))
-        return [*_COMMAND, "profile", "--advice", "--output-format", "json", *page]
+        page = html and self._below(html)
+        if page and (page.exists() or page.suffix != ".html" or not page.parent.is_dir()):
+            raise _refused(f"html={html}; must be a new file named *.html in a folder that exists")
+        options = ["--advice", "--output-format", "json", *_options(html=page)]
+        return [*_COMMAND, "profile", *options]
 
     # ---- files ----------------------------------------------------------------------------------
 
     def _program(
-        self, home: Path, program: str | None, source: str | None, arguments: Sequence[str] | None
+        self, home: Path, program: str | None, source: str | None, arguments: list[str] | None
     ) -> list[str]:
         """The program and its arguments, as a command takes them."""
         if (program is None) == (source is None):
-            raise LaunchError("give either program or source", code="call-value")
-        if source is None:
-            assert program is not None
+            raise _refused("give either program or source")
+        if program is not None:
             file = self._file(program)
         else:
-            file = home / "program.py"
-            file.write_text(source, encoding="utf-8")
-        return [str(file), *(arguments or ())]
+            file = str(home / "program.py")
+            Path(file).write_text(source or "", encoding="utf-8")
+        return [file, *(arguments or ())]
 
     def _below(self, name: str) -> Path:
-        try:
-            path = (self._folder / name).resolve()
-        except RuntimeError as error:  # links that go round
-            raise LaunchError(f"{name}: {error}", code="call-value") from error
+        path = (self._folder / name).resolve()
         if not path.is_relative_to(self._folder):
-            raise LaunchError(f"{name} isn't below the server's folder", code="call-value")
+            raise _refused(f"{name} isn't below the server's folder")
         return path
 
-    def _file(self, name: str) -> Path:
+    def _file(self, name: str) -> str:
         path = self._below(name)
         if not path.is_file():
-            raise LaunchError(f"there is no file {name} in the server's folder", code="call-value")
-        return path
-
-    def _new_file(self, name: str) -> Path:
-        path = self._below(name)
-        if path.exists() or path.suffix != ".html" or not path.parent.is_dir():
-            raise LaunchError(
-                f"html={name}; must be a new file named *.html in a folder that exists",
-                code="call-value",
-            )
-        return path
-
-    # ---- calls ----------------------------------------------------------------------------------
-
-    def _call(
-        self,
-        command: Callable[[Path], list[str]],
-        timeout: float | None,
-        cancelled: Callable[[], bool],
-        answer: Callable[[Ended], dict[str, Any]],
-    ) -> dict[str, Any]:
-        try:
-            limits = self._limits
-            if timeout is not None:
-                limits = replace(limits, seconds=min(timeout, limits.seconds))
-            ended = call(command, self._folder, limits, cancelled)
-        except NkiError as error:
-            return _refused(error)
-        except OSError as error:  # a name that is too long, arguments that are, a full disk
-            return _refused(LaunchError(f"the call can't be made: {error}", code="call-value"))
-        if ended.over is not None:
-            return {"ok": False, "stderr": ended.said, "error": ended.over.to_dict()}
-        return {"error": None, **answer(ended)}
+            raise _refused(f"there is no file {name} in the server's folder")
+        return str(path)
 
 
-def _refused(error: NkiError) -> dict[str, Any]:
-    """The answer to a call that isn't made."""
-    return {"ok": False, "error": error.to_dict()}
-
-
-_TIMED: Final = """
-import json, sys
-from nki_dist.cli import check
-from nki_dist.cli.shared.timed import timed
-with check.printing_to_stderr():
-    found = timed(sys.argv[1:])
-print(json.dumps(found))
-"""
+def _refused(message: str) -> LaunchError:
+    return LaunchError(message, code="call-value")
 
 
 def _options(**values: Any) -> list[str]:

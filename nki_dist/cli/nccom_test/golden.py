@@ -7,7 +7,7 @@ float32, and by that of the result to its type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -51,53 +51,35 @@ def goldens(plan: Plan, inputs: Sequence[Array], written: int) -> Iterator[Golde
         inputs: of all ranks of the world.
         written: elements of an output.
     """
-    done = _Done(plan, inputs, written)
     for group in plan.groups:
-        yield from _OPERATIONS.get(plan.op.opcode, _Done.summed)(done, group)
+        given = [inputs[rank] for rank in group]
+        for rank, expected in zip(group, _expected(plan, group, given, written), strict=True):
+            yield Golden(rank, *expected)
 
 
-_Group: TypeAlias = "tuple[int, ...]"
+def _expected(
+    plan: Plan, group: Sequence[int], given: Sequence[Array], written: int
+) -> list[tuple[Array, Array | None]]:
+    """Values and tolerances for the ranks of a group.
 
-
-@dataclass(frozen=True)
-class _Done:
-    """What each operation gives the ranks of a group; fields as of `goldens`."""
-
-    plan: Plan
-    inputs: Sequence[Array]
-    written: int
-
-    def summed(self, group: _Group) -> Iterator[Golden]:
-        """all_reduce and reduce_scatter."""
-        total, tolerance = _sum([self.inputs[rank] for rank in group], self.plan.dtype.is_integer)
-        for n, rank in enumerate(group):
-            part = slice(None)
-            if self.plan.op.writes_part:
-                part = slice(n * self.written, (n + 1) * self.written)
-            yield Golden(rank, total[part], None if tolerance is None else tolerance[part])
-
-    def gathered(self, group: _Group) -> Iterator[Golden]:
-        whole = np.concatenate([self.inputs[rank] for rank in group])
-        return (Golden(rank, whole) for rank in group)
-
-    def exchanged(self, group: _Group) -> Iterator[Golden]:
-        blocks = [self.inputs[rank].reshape(len(group), -1) for rank in group]
-        return (Golden(r, np.concatenate([b[n] for b in blocks])) for n, r in enumerate(group))
-
-    def sent(self, group: _Group) -> Iterator[Golden]:
-        """A rank that nobody sends to keeps the zeros that its output begins with."""
-        given = {b: self.inputs[a] for a, b in self.plan.pairs}
-        zeros = np.zeros(self.written, self.plan.dtype.dtype)
-        return (Golden(rank, given.get(rank, zeros)) for rank in group)
-
-
-_OPERATIONS: Final[dict[str, Callable[[_Done, _Group], Iterator[Golden]]]] = {
-    "all_gather": _Done.gathered,
-    "all_to_all": _Done.exchanged,
-    "all_to_all_v": _Done.exchanged,  # in equal parts
-    "all_gather_v": _Done.gathered,
-    "collective_permute": _Done.sent,
-}
+    Args:
+        given: their inputs.
+    """
+    match plan.op.opcode:
+        case "all_gather" | "all_gather_v":
+            return [(np.concatenate(given), None)] * len(group)
+        case "all_to_all" | "all_to_all_v":  # in equal parts
+            parts = zip(*(array.reshape(len(group), -1) for array in given))
+            return [(np.concatenate(part), None) for part in parts]
+        case "collective_permute":  # who gets nothing keeps the zeros that its output begins with
+            sent = {target: given[group.index(source)] for source, target in plan.pairs}
+            zeros = np.zeros(written, plan.dtype.dtype)
+            return [(sent.get(rank, zeros), None) for rank in group]
+    total, tolerance = _sum(given, plan.dtype.is_integer)
+    if not plan.op.writes_part:
+        return [(total, tolerance)] * len(group)
+    spans = [slice(n * written, (n + 1) * written) for n in range(len(group))]
+    return [(total[at], None if tolerance is None else tolerance[at]) for at in spans]
 
 
 def _sum(arrays: Sequence[Array], exact: bool) -> tuple[Array, Array | None]:

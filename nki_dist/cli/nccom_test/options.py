@@ -11,6 +11,9 @@ import argparse
 import json
 import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from nki_dist import arch as architectures
@@ -28,45 +31,50 @@ from nki_dist.topology.topology import SYSTEMS, Topology, system
 
 CHECKS: Final = ("random", "all_ones")
 
-# (flags, how many arguments): accepted and without effect on simulated time.
-_WITHOUT_EFFECT: Final = (
-    (("-n", "--iters"), 1),
-    (("-w", "--warmup_iters"), 1),
-    (("-I", "--neff_iters"), 1),
-    (("-W", "--neff_warmup_iters"), 1),
-    (("--unique-buff",), 0),
-    (("--coalesced-cc-size-ratio",), 1),
-    (("-s", "--hosts"), "+"),
-    (("--hosts-file",), 1),
-    (("--mpi-log-dir",), 1),
-    (("-S", "--slurm-mode"), 0),
-    (("-u", "--slurm-vcpus-per-node"), 1),
-    (("--slurm-setup-script",), 1),
-    (("--slurm-job-id",), 1),
-    (("--slurm-use-head-node-neuron-bench",), 0),
-    (("--non-interactive",), 0),
-    (("--debug",), 0),
-    (("--vcpu-pin-mode",), 0),
-    (("--data-collector-port",), 1),
-    (("--data-collector-host",), 1),
-    (("--variable-size-op-metadata",), 1),  # times are of full buffers; equal parts are checked
-)
-
 _LAYOUT: Final = "says how a tensor lies in SBUF, which no simulated time depends on"
-# (flag, whether it has a value, why not)
-_REFUSED: Final = (
-    ("--input-shape", True, _LAYOUT),
-    ("--output-shape", True, _LAYOUT),
-    ("--cc-dim", True, _LAYOUT),
+_VALUE: Final[Mapping[str, Any]] = MappingProxyType({})
+_VALUES: Final[Mapping[str, Any]] = MappingProxyType({"nargs": "+"})
+_FLAG: Final[Mapping[str, Any]] = MappingProxyType({"action": "store_true"})
+
+# Options that the help doesn't list; the page does. Those without a reason have no effect on
+# simulated time, the others are refused for it.
+_HIDDEN: Final = (
+    (("-n", "--iters"), _VALUE, ""),
+    (("-w", "--warmup_iters"), _VALUE, ""),
+    (("-I", "--neff_iters"), _VALUE, ""),
+    (("-W", "--neff_warmup_iters"), _VALUE, ""),
+    (("--unique-buff",), _FLAG, ""),
+    (("--coalesced-cc-size-ratio",), _VALUE, ""),
+    (("-s", "--hosts"), _VALUES, ""),
+    (("--hosts-file",), _VALUE, ""),
+    (("--mpi-log-dir",), _VALUE, ""),
+    (("-S", "--slurm-mode"), _FLAG, ""),
+    (("-u", "--slurm-vcpus-per-node"), _VALUE, ""),
+    (("--slurm-setup-script",), _VALUE, ""),
+    (("--slurm-job-id",), _VALUE, ""),
+    (("--slurm-use-head-node-neuron-bench",), _FLAG, ""),
+    (("--non-interactive",), _FLAG, ""),
+    (("--debug",), _FLAG, ""),
+    (("--vcpu-pin-mode",), _FLAG, ""),
+    (("--data-collector-port",), _VALUE, ""),
+    (("--data-collector-host",), _VALUE, ""),
+    (("--variable-size-op-metadata",), _VALUE, ""),  # times are of full buffers
+    (("--input-shape",), _VALUE, _LAYOUT),
+    (("--output-shape",), _VALUE, _LAYOUT),
+    (("--cc-dim",), _VALUE, _LAYOUT),
     (
-        "--shared-output-buff",
-        False,
+        ("--shared-output-buff",),
+        _FLAG,
         "two ranks with one buffer: HBM belongs to one rank here, and no figure says what it saves",
     ),
-    ("--sb2sb", False, "tensors in SBUF: no figure says what they save; those in HBM are timed"),
     (
-        "--streams-json",
-        True,
+        ("--sb2sb",),
+        _FLAG,
+        "tensors in SBUF: no figure says what they save; those in HBM are timed",
+    ),
+    (
+        ("--streams-json",),
+        _VALUE,
         "collectives beside each other: no figure says how they share HBM, DMA engines and EFA; "
         "time them one by one",
     ),
@@ -126,22 +134,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="GiB",
         help="what GB/s means: 2^30 bytes as the guide says (GiB), or 10^9; ours",
     )
-    _add_others(parser)
-
-
-def _add_others(parser: argparse.ArgumentParser) -> None:
-    """What the help needn't list; the page does."""
-    hidden = argparse.SUPPRESS
-    for flags, count in _WITHOUT_EFFECT:
-        if count == 0:
-            parser.add_argument(*flags, action="store_true", help=hidden)
-        else:
-            parser.add_argument(*flags, nargs="+" if count == "+" else None, help=hidden)
-    for flag, valued, _ in _REFUSED:
-        if valued:
-            parser.add_argument(flag, help=hidden)
-        else:
-            parser.add_argument(flag, action="store_true", help=hidden)
+    for flags, kind, _ in _HIDDEN:
+        parser.add_argument(*flags, **kind, help=argparse.SUPPRESS)
 
 
 def settle(arguments: argparse.Namespace) -> None:
@@ -161,9 +155,9 @@ def settle(arguments: argparse.Namespace) -> None:
     if arguments.operation not in OPERATIONS:
         got = "no operation" if arguments.operation is None else repr(arguments.operation)
         raise refused(f"nccom-test: {got}; allowed: {', '.join(OPERATIONS)}")
-    for flag, _, why in _REFUSED:
-        if _given(arguments, flag):
-            raise refused(f"{flag}: {why}; leave it out")
+    for flags, _, why in _HIDDEN:
+        if why and _given(arguments, flags[-1]):
+            raise refused(f"{flags[-1]}: {why}; leave it out")
     if arguments.check not in (None, *CHECKS):
         raise refused(f"--check {arguments.check}; allowed: {', '.join(CHECKS)}")
     for stat in arguments.stats:
@@ -176,7 +170,7 @@ def settle(arguments: argparse.Namespace) -> None:
 
 def without_effect(arguments: argparse.Namespace) -> list[str]:
     """The options that were given and change nothing here."""
-    return [flags[-1] for flags, _ in _WITHOUT_EFFECT if _given(arguments, flags[-1])]
+    return [flags[-1] for flags, _, why in _HIDDEN if not why and _given(arguments, flags[-1])]
 
 
 def _given(arguments: argparse.Namespace, flag: str) -> bool:
@@ -302,31 +296,19 @@ def _pairs(arguments: argparse.Namespace) -> Groups:
 
 def _lists(file: str, key: str, flag: str) -> Groups:
     """The one list of lists of ints that a file has under `key`, inside another list."""
-    found = _read_json(file, flag)
-    outer = found.get(key) if isinstance(found, dict) else None
-    lists = outer[0] if isinstance(outer, list) and len(outer) == 1 else None
-    if not (isinstance(lists, list) and lists and all(_ints(part) for part in lists)):
-        raise refused(
-            f'{flag} {file}: must be {{"{key}": [[[0, 1], [2, 3]]]}}: one list of lists of ranks'
-        )
-    return tuple(tuple(part) for part in lists)
-
-
-def _ints(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(n) is int for n in value)
-
-
-def _read_json(file: str, flag: str) -> Any:
-    """What a file of the user's holds.
-
-    Raises:
-        LaunchError: it can't be read, or isn't JSON.
-    """
     try:
-        with open(file, encoding="utf-8") as opened:
-            return json.load(opened)
+        found = json.loads(Path(file).read_text("utf-8"))
     except OSError as error:
-        reason = error.strerror or str(error)
+        raise refused(f"{flag} {file}: {error.strerror or error}") from None
     except ValueError as error:
-        reason = f"not JSON: {error}"
-    raise refused(f"{flag} {file}: {reason}")
+        raise refused(f"{flag} {file}: not JSON: {error}") from None
+    match found.get(key) if isinstance(found, dict) else None:
+        case [[_, *_] as lists] if all(map(_is_ranks, lists)):
+            return tuple(map(tuple, lists))
+    raise refused(
+        f'{flag} {file}: must be {{"{key}": [[[0, 1], [2, 3]]]}}: one list of lists of ranks'
+    )
+
+
+def _is_ranks(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(n) is int for n in value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,27 @@ def add_command(
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def add_platform(parser: argparse.ArgumentParser) -> None:
+    """The options that say what kernels are for, and what they are checked against."""
+    parser.add_argument("--platform", metavar="NAME", help="trn1, trn2 or trn3")
+    parser.add_argument("--lnc", type=int, metavar="N", help="cores of kernels without a grid")
+    parser.add_argument(
+        "--check", metavar="POLICY", help="what kernels are checked against, as of World"
+    )
+
+
+def check_positive(arguments: argparse.Namespace, *names: str) -> None:
+    """Refuse options that aren't positive numbers; None is none.
+
+    Raises:
+        LaunchError: one isn't.
+    """
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < math.inf:
+            raise refused(f"--{name.replace('_', '-')} {value:g}; must be positive", got=value)
 
 
 def refused(text: str, **numbers: float) -> LaunchError:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import os
 import sys
 import threading
@@ -30,17 +29,9 @@ from nki_dist.cli.shared.timed import PACKAGE, TIMES, digests, timed
 from nki_dist.cli.shared.workers import Worker, uninterrupted
 from nki_dist.errors import LaunchError
 
-VERSION: Final = 2  # of the reports that are kept
+VERSION: Final = 3  # of cached reports
 CACHE_VARIABLE: Final = "NKI_DIST_CACHE"
 _SETTINGS: Final = ("NKI_", "NEURON_")
-_NO_SETTINGS: Final = (CACHE_VARIABLE,)
-_KERNEL: Final[dict[str, Any]] = {
-    "kernel": str,
-    "launches": int,
-    "digest": str,
-    **dict.fromkeys(TIMES, (int, float)),
-}
-_DIAGNOSTIC: Final[dict[str, Any]] = {"type": str, "message": str}
 
 
 @dataclass(frozen=True)
@@ -51,7 +42,7 @@ class Task:
         program: its path.
         options: of `nki-dist run`, beside those for all programs.
         arguments: of the program.
-        folder: where to leave the kernels it launched; such a report isn't kept.
+        folder: where to leave the kernels it launched; such a report isn't cached.
     """
 
     program: str
@@ -68,7 +59,7 @@ class Programs:
         jobs: how many at once.
         timeout: seconds after which a program is ended.
         memory: bytes with which it is ended.
-        cache: whether reports are kept and found again.
+        cache: whether reports are cached.
     """
 
     def __init__(
@@ -79,7 +70,7 @@ class Programs:
         self._limits = timeout, memory
         self._folder = _folder() if cache else None
         self._package = _package_digest() if cache else ""
-        self._known: dict[str, list[float]] = {}  # times by digest
+        self._times: dict[str, list[float]] = {}  # times by digest
 
     def reports(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
         """The report of each: `kernels` with their times, or `diagnostics` if it has none."""
@@ -95,7 +86,7 @@ class Programs:
                 while waiting and len(running) < self._jobs:
                     n, task = waiting.popleft()
                     entry = self._entry(task)
-                    found = None if entry is None else _kept(entry)
+                    found = None if entry is None else read_cached(entry)
                     if found is not None:
                         yield n, found
                         continue
@@ -114,7 +105,7 @@ class Programs:
     def _timed(self, task: Task) -> dict[str, Any]:
         """What a worker does."""
         words = [*self._options, *task.options, task.program, *task.arguments]
-        return timed(words, task.folder, self._known)
+        return timed(words, task.folder, self._times)
 
     def _report(
         self, worker: Worker, over: LaunchError | None, entry: Path | None
@@ -124,18 +115,18 @@ class Programs:
         except LaunchError as error:
             return {"kernels": [], "diagnostics": [error.to_dict()]}
         for kernel in found["kernels"]:
-            self._known[kernel["digest"]] = [kernel[end] for end in TIMES]
+            self._times[kernel["digest"]] = [kernel[end] for end in TIMES]
         for name in found.pop("modules"):
             with suppress(ImportError):
                 importlib.import_module(name)
         if entry is not None:
-            _keep(entry, found)
+            write_cached(entry, found)
         return found
 
-    # ---- reports that are kept ------------------------------------------------------------------
+    # ---- cached reports --------------------------------------------------------------------------
 
     def _entry(self, task: Task) -> Path | None:
-        """The file that keeps a program's report."""
+        """The file of a program's cached report."""
         if self._folder is None or task.folder is not None:
             return None
         path = Path(task.program).resolve()
@@ -143,12 +134,12 @@ class Programs:
         settings = sorted(
             (name, value)
             for name, value in os.environ.items()
-            if name.startswith(_SETTINGS) and name not in _NO_SETTINGS
+            if name.startswith(_SETTINGS) and name != CACHE_VARIABLE
         )
         versions = [sys.version, *(metadata.version(n) for n in ("numpy", "ml_dtypes"))]
         told = [VERSION, self._package, versions, options, settings, str(path), task.arguments]
         told.append(os.getcwd())
-        return self._folder / f"{sha256(json.dumps(told).encode()).hexdigest()}.json"
+        return self._folder / f"{_digest(json.dumps(told))}.json"
 
 
 def _folder() -> Path:
@@ -165,42 +156,32 @@ def _package_digest() -> str:
     return total.hexdigest()
 
 
-def _kept(entry: Path) -> dict[str, Any] | None:
-    """A report whose files are all as they were."""
+def read_cached(entry: Path) -> dict[str, Any] | None:
+    """A report that is as it was written, and whose files are as they were."""
     try:
-        found: dict[str, Any] = json.loads(entry.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):  # none, or a damaged one: it is made anew
+        digest, text = entry.read_text("utf-8").split("\n", 1)
+    except (OSError, ValueError):  # none, or a damaged one: it is made anew
         return None
-    if not _is_report(found):
+    if digest != _digest(text):
         return None
+    found: dict[str, Any] = json.loads(text)
     files = found["files"]
     return found if files and digests(list(files)) == files else None
 
 
-def _is_report(found: Any) -> bool:
-    """Whether this is what `timed` writes, which others rely on."""
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
-        return False
-    for name, fields in (("kernels", _KERNEL), ("diagnostics", _DIAGNOSTIC)):
-        rows = found.get(name)
-        if not isinstance(rows, list):
-            return False
-        for row in rows:
-            if not isinstance(row, dict):
-                return False
-            if any(not isinstance(row.get(field), kind) for field, kind in fields.items()):
-                return False
-    return all(math.isfinite(row[end]) for row in found["kernels"] for end in TIMES)
-
-
-def _keep(entry: Path, report: dict[str, Any]) -> None:
+def write_cached(entry: Path, report: dict[str, Any]) -> None:
+    text = json.dumps(report)
     new = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         try:
-            new.write_text(json.dumps(report), encoding="utf-8")
+            new.write_text(f"{_digest(text)}\n{text}", encoding="utf-8")
             os.replace(new, entry)  # readers see all of it or none
         finally:
             new.unlink(missing_ok=True)
     except OSError as error:
         print(f"nki-dist: reports aren't kept in {entry.parent}: {error}", file=sys.stderr)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -26,14 +26,14 @@ TIMES: Final = ("device_us", "low_us", "high_us")
 
 
 def timed(
-    words: Sequence[str], folder: Path | None = None, known: Mapping[str, Sequence[float]] = {}
+    words: Sequence[str], folder: Path | None = None, cached: Mapping[str, Sequence[float]] = {}
 ) -> dict[str, Any]:
     """Look at a program.
 
     Args:
         words: options of `nki-dist run`, the program and its arguments.
         folder: gets every kernel it launched, to be timed again under other figures.
-        known: times (`TIMES`) by digest, of kernels that were timed before.
+        cached: times (`TIMES`) by digest, of kernels that were timed before.
 
     Returns:
         its `kernels` with their times, `diagnostics` (what is wrong with it), `files` it read (with
@@ -45,7 +45,7 @@ def timed(
     arguments = parser.parse_args(words)
     opened, before = _Opened(), {*sys.modules}
     sys.addaudithook(opened)
-    found = _look(arguments, folder, known)
+    found = _look(arguments, folder, cached)
     opened.over = True
     found["files"] = digests([*opened.names, *_sources(before)])
     found["modules"] = [
@@ -55,14 +55,14 @@ def timed(
 
 
 def _look(
-    arguments: argparse.Namespace, folder: Path | None, known: Mapping[str, Sequence[float]]
+    arguments: argparse.Namespace, folder: Path | None, cached: Mapping[str, Sequence[float]]
 ) -> dict[str, Any]:
     """Times and mistakes of a program."""
     checker = TimingChecker()
     if not arguments.module and profile.is_compiled(arguments.program):
         try:
             return {
-                "kernels": [_kernel(profile.of_file(arguments.program), known)],
+                "kernels": [_kernel(profile.of_file(arguments.program), cached)],
                 "diagnostics": [],
             }
         except NkiError as error:
@@ -82,7 +82,7 @@ def _look(
         return _refused("the program launched no kernel")
     if folder is not None:
         _save(launches, folder)
-    kernels = [] if wrong else [_kernel(seen, known) for seen in launches]
+    kernels = [] if wrong else [_kernel(seen, cached) for seen in launches]
     return {"kernels": kernels, "diagnostics": wrong}
 
 
@@ -108,10 +108,10 @@ def _untimed(checker: TimingChecker) -> LaunchError:
     )
 
 
-def _kernel(seen: Seen, known: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def _kernel(seen: Seen, cached: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Of one kernel; `launches` of them took as long each."""
     digest = seen.digest
-    times = known.get(digest)
+    times = cached.get(digest)
     if times is None:
         p = seen.profile()
         times = [getattr(p, end) for end in TIMES]

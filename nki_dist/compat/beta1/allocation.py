@@ -1,4 +1,4 @@
-"""Making tensors in Beta 1: block dimensions (`nl.par_dim`), direct allocation.
+"""Makes tensors of Beta 1: block dimensions (`nl.par_dim`), direct allocation.
 
 A shape may mark its partition dimension with `par_dim`; the dimensions before it count blocks, each
 a tile of its own. Without a mark the first dimension is the partition. `buffer` may be an
@@ -58,9 +58,9 @@ class Placement:
         if self.function is None:
             return None
         given = tuple(int(n) for n in self.function(block, partitions, size))
-        wanted = 2 if self.region == "sbuf" else 3
-        if len(given) != wanted or min(given) < 0:
-            what = "(start_partition, byte_addr)" if wanted == 2 else "(bank, partition, byte)"
+        numbers = 2 if self.region == "sbuf" else 3
+        if len(given) != numbers or min(given) < 0:
+            what = "(start_partition, byte_addr)" if numbers == 2 else "(bank, partition, byte)"
             raise NkiValidationError(
                 f"the allocation function of {self.region} gave {given} for block {block}; must be "
                 f"{what}, none negative",
@@ -69,7 +69,7 @@ class Placement:
         partition, byte = given[-2:]
         arch = current_tracer().arch
         _check_start(partition, partitions, arch)
-        if wanted == 2:
+        if numbers == 2:
             return partition, byte
         bank = arch.psum_bank_bytes
         if byte + size > bank or given[0] * bank >= arch.psum_partition_bytes:

@@ -5,8 +5,6 @@ Follows: `nki.compiler` of the NKI 0.1 documentation (SDK 2.26).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from nki_dist.compat.beta1 import psum_allocation as psum
@@ -23,26 +21,13 @@ def _unchanged(func: Any = None, **options: Any) -> Any:
 skip_middle_end_transformations = enable_stack_allocator = force_auto_alloc = _unchanged
 
 
-def allocation_scope() -> Any:
-    """A scope of AWS's stack allocator; lifetimes are worked out here from uses."""
-    return nullcontext()
-
-
-@contextmanager
-def multi_buffer(factor: int = 2) -> Iterator[None]:
-    """A hint; tensors made in each iteration are separate here anyway."""
-    yield
-
-
 __all__ = [
     "CompileOptions",
     "CompiledKernel",
     "NKIFrontend",
     "ParserFrontend",
-    "allocation_scope",
     "enable_stack_allocator",
     "force_auto_alloc",
-    "multi_buffer",
     "no_reorder",
     "psum",
     "sbuf",

@@ -1,4 +1,4 @@
-"""Blocks in PSUM that are alive at once and don't fit: what leaves, and where it goes.
+"""Moves blocks of a Beta 1 kernel to SBUF where more are alive than PSUM holds.
 
 PSUM has 8 banks. Blocks have storages and lifetimes of their own, so a tensor may have many more as
 long as few are alive at once. Where more are, AWS's compiler copies results out of PSUM; so does
@@ -100,9 +100,9 @@ def adds(i: Instruction, dst: Access, contents: Contents) -> bool | None:
 
     To zeros beside products it may add, too: where a block is in SBUF, the zeros are.
     """
-    asked: bool | None = i.args["accumulate"]
-    if asked is not None:
-        return asked
+    accumulate: bool | None = i.args["accumulate"]
+    if accumulate is not None:
+        return accumulate
     least, most = contents.within(dst)
     if most == PRODUCT and least >= ZERO:
         return True
@@ -162,7 +162,7 @@ class _Rewriter:
         self.leavers = leavers
         self.arch = arch
         self.new_tile = new_tile
-        self.made: list[Instruction] = []
+        self.result: list[Instruction] = []
 
     def run(self) -> list[Instruction]:
         moves: dict[int, list[Storage]] = {}  # after which position a block is copied out
@@ -176,7 +176,7 @@ class _Rewriter:
             for s in moves.get(at, ()):
                 inside = make(s, 0, s.shape, s.strides, s.dtype)
                 self._emit("tensor_copy", i, dst=self.leavers[s].home, src=inside)
-        return self.made
+        return self.result
 
     def _instruction(self, at: int, i: Instruction) -> None:
         """One instruction, with its operands where they are by then."""
@@ -196,7 +196,7 @@ class _Rewriter:
                 args["accumulate"] = False
             i.change(args)
             spec.verify(i, self.arch)
-        self.made.append(i)
+        self.result.append(i)
         for home, passing, adding in through:
             if adding:
                 self._emit("tensor_tensor", i, dst=home, data1=home, data2=passing, op="add")
@@ -228,8 +228,8 @@ class _Rewriter:
         spec = INSTRUCTIONS[opcode]
         for name, role in spec.roles.items():
             args[name] = role.accept(name, args[name])
-        made = Instruction(opcode, args, "", like.location, -1)
-        made.order_group = like.order_group
-        made.engine = spec.choose_engine(made, self.arch)
-        spec.verify(made, self.arch)
-        self.made.append(made)
+        added = Instruction(opcode, args, "", like.location, -1)
+        added.order_group = like.order_group
+        added.engine = spec.choose_engine(added, self.arch)
+        spec.verify(added, self.arch)
+        self.result.append(added)

@@ -1,4 +1,4 @@
-"""Zeros in PSUM that a matmul overwrites, and blocks whose contents are made before their turn.
+"""Removes zeros in PSUM that a matmul overwrites, and moves other first fills to the first use.
 
 `acc = nl.zeros(..., buffer=nl.psum)` before `acc += nisa.nc_matmul(...)` costs nothing on hardware:
 the first matmul is told to replace (`accumulate`), so the zeros are never written. A fill that is

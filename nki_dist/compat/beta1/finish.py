@@ -1,4 +1,4 @@
-"""What AWS's compiler does with PSUM, once a Beta 1 kernel has been traced.
+"""Does what AWS's compiler does with PSUM, once a Beta 1 kernel has been traced.
 
 In this order: products accumulate where their sums are (products), zeros that matmuls replace go
 (fills), and blocks that don't fit leave PSUM (evacuation). Each needs to know what comes later,
@@ -37,7 +37,7 @@ class Finish:
         self.state = state
         self.block = trace.block
         self.start = len(trace.block)
-        self.made = len(trace.program.storages)
+        self.first = len(trace.program.storages)
 
     def __call__(self) -> None:
         """Settle what the kernel recorded since it began.
@@ -49,11 +49,11 @@ class Finish:
         items = self.block[self.start :]
         if not all(isinstance(i, Instruction) for i in items):
             return
-        recorded = Recorded(items, self.made)
+        recorded = Recorded(items, self.first)
         changed = fold(recorded, self.state.starting, self.trace.arch)
         changed |= settle_fills(recorded)
         if changed:
-            recorded = Recorded(recorded.program(), self.made)
+            recorded = Recorded(recorded.program(), self.first)
         moved = evacuate(recorded, self.state.blocks, self.trace.arch, _tile_for)
         if changed or moved is not None:
             self.trace.replace(self.start, recorded.program() if moved is None else moved)
@@ -77,6 +77,6 @@ def _tile_for(
     shape: tuple[int, ...], dtype: Any, region: MemoryRegion, storage: Storage
 ) -> NkiTensor:
     """A tile that stands for a storage, and is called like it."""
-    made: NkiTensor = creation.ndarray(shape, dtype, region, storage.name)
-    made.storage.called, made.storage.location = storage.called, storage.location
-    return made
+    tile: NkiTensor = creation.ndarray(shape, dtype, region, storage.name)
+    tile.storage.called, tile.storage.location = storage.called, storage.location
+    return tile

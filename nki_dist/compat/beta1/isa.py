@@ -55,13 +55,13 @@ def _signature(name: str, *without: str) -> inspect.Signature:
 
 def _bound(signature: inspect.Signature, args: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Arguments by name, operators by theirs; hints to the compiler are left out."""
-    known = {key: value for key, value in given.items() if key in signature.parameters}
-    asked = signature.bind(*args, **known).arguments
+    given = {key: value for key, value in given.items() if key in signature.parameters}
+    arguments = signature.bind(*args, **given).arguments
     for name in ("dst", "reduce_res", "dst_idx"):
-        lower.written(asked.get(name))
+        lower.written(arguments.get(name))
     return {
         key: operator_name(value) if key.rstrip("01").endswith("op") else value
-        for key, value in asked.items()
+        for key, value in arguments.items()
     }
 
 
@@ -80,10 +80,10 @@ def _returning(
     today, signature = getattr(current, name), _signature(name, "dst")
 
     def function(*args: Any, mask: Any = None, dtype: Any = None, **given: Any) -> Any:
-        asked = _bound(signature, args, defaults | given)
+        arguments = _bound(signature, args, defaults | given)
 
         def build(*operands: Any) -> Any:
-            values = dict(zip(asked, operands))
+            values = dict(zip(arguments, operands))
             if name == "activation":
                 values |= {key: _vector(values[key]) for key in older.VECTORS & values.keys()}
             like = values[data]
@@ -96,12 +96,12 @@ def _returning(
                 return tuple(sizes)
             return (sizes[0], columns if isinstance(sizes[0], int) else (0, columns))
 
-        operands = tuple(asked.values())
+        operands = tuple(arguments.values())
         if mask is None or not rows:
             return lower.apply(name, build, operands, mask, outer if columns else None)
-        shape = asked[data].shape
+        shape = arguments[data].shape
         box = regions.rectangle(name, mask, shape) or regions.whole(shape)
-        boxes = [(box[0], (0, 8)) if key in rows.split() else box for key in asked]
+        boxes = [(box[0], (0, 8)) if key in rows.split() else box for key in arguments]
         result = build(*map(regions.taken, operands, boxes))
         return lower.widened(result, outer(shape), outer(box))
 
@@ -120,11 +120,11 @@ def _in_place(name: str) -> Callable[..., Any]:
     today, signature = getattr(current, name), _signature(name)
 
     def function(*args: Any, mask: Any = None, dtype: Any = None, **given: Any) -> Any:
-        asked = _bound(signature, args, given)
-        tiles = [x for x in asked.values() if isinstance(x, Tile)]
+        arguments = _bound(signature, args, given)
+        tiles = [x for x in arguments.values() if isinstance(x, Tile)]
         box = regions.rectangle(name, mask, regions.common(tiles))
-        today(**{key: regions.taken(x, box) for key, x in asked.items()})
-        return asked["dst"]
+        today(**{key: regions.taken(x, box) for key, x in arguments.items()})
+        return arguments["dst"]
 
     return named(function, today)
 

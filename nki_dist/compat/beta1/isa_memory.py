@@ -20,7 +20,6 @@ from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
-from nki_dist.compat.beta1.untouched import leaves_nothing, untouched
 from nki_dist.dtypes import float32
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dge_mode, engine, oob_mode
@@ -57,8 +56,8 @@ def nc_matmul(
     halves = 2 if double else 1
     rows, columns = (prod(x.shape[1:]) // halves for x in (stationary, moving))
     whole = rows, columns
-    if leaves_nothing(mask):
-        return untouched([stationary, moving], whole, float32, psum)
+    if regions.leaves_nothing(mask):
+        return regions.untouched([stationary, moving], whole, float32, psum)
     left, right = contracted(stationary, moving, mask)
     part = left.free_size // halves, right.free_size // halves
     # NeuronCore-v2 multiplies whatever the hint says, and products are float32; later ones move.
@@ -205,7 +204,7 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, 
     """The tile where the predicate, one comparison of index expressions, holds, else a number."""
     kept = regions.region(mask, on_true_tile.shape)
     if kept is not None and kept.hull()[0] == (0, 0):
-        return untouched([on_true_tile], on_true_tile.shape)
+        return regions.untouched([on_true_tile], on_true_tile.shape)
     _no_mask("affine_select", mask, on_true_tile.shape)
     view = lower.in_sbuf(on_true_tile.resolve())
     if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:

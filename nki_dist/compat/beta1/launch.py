@@ -23,9 +23,9 @@ from nki_dist.isa.tracing import rules_of_beta1
 from nki_dist.language import creation
 from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.language.tensor import NkiTensor
+from nki_dist.launcher.benchmarking import BenchmarkResult
 from nki_dist.launcher.binding import not_a_kernel
 from nki_dist.launcher.kernel import Kernel, profiled
-from nki_dist.launcher.latency import BenchmarkResult
 from nki_dist.program.pytree import tree_map
 
 

@@ -38,14 +38,14 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **hints):
     loops = {index.loop for index in indices}
     key = (current_tracer().locate(), place_of(loops))
     # In whatever order loops are given: an inner one is made anew in each round of an outer one.
-    kept = min(loops, key=state().loops.index).partial
-    known = kept.get(key)
-    if known is None or all(index.is_first() for index in indices):
-        known = kept[key] = Tile(emit.copy(x.resolve(), float32 if x.dtype.is_float else None))
-        state().preloaded.add(known.access.storage)  # must stay where it is
+    partial = min(loops, key=state().loops.index).partial
+    total = partial.get(key)
+    if total is None or all(index.is_first() for index in indices):
+        total = partial[key] = Tile(emit.copy(x.resolve(), float32 if x.dtype.is_float else None))
+        state().preloaded.add(total.access.storage)  # must stay where it is
     else:
-        lower.in_place(name, known, x)
+        lower.in_place(name, total, x)
     final = x.dtype if dtype is None else dtype
     if all(index.is_last() for index in indices):
-        return Tile(emit.converted(known.access, final))
-    return Tile(known.access)
+        return Tile(emit.converted(total.access, final))
+    return Tile(total.access)

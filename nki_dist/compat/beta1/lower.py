@@ -1,4 +1,4 @@
-"""How Beta 1 operations become instructions: results, masks, assignment, transfers.
+"""Makes instructions of Beta 1 operations: results, masks, assignment, transfers.
 
 Every operation allocates its result as the language does, runs on the box its mask leaves, and
 where the kernel assigns the result at once, the last instruction is made to write the destination
@@ -9,7 +9,7 @@ Follows: `nki.language` of the NKI 0.1 documentation (SDK 2.26).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -18,12 +18,19 @@ import numpy as np
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import box_mask, box_of_operand, common, region, whole
+from nki_dist.compat.beta1.regions import (
+    box_mask,
+    box_of_operand,
+    common,
+    leaves_nothing,
+    region,
+    untouched,
+    whole,
+)
 from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
-from nki_dist.compat.beta1.untouched import leaves_nothing, untouched
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
@@ -162,9 +169,8 @@ def writing(view: NkiTensor) -> NkiTensor:
 def assign(dst: Any, value: Any) -> None:
     """`tensor[...] = value`."""
     if isinstance(dst, BlockTile):
-        for place in np.ndindex(dst.tiles.shape):
-            blocks = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
-            assign(dst.tiles[place], value.tiles[place] if blocks else value)
+        for tile, part in _by_blocks(dst, value):
+            assign(tile, part)
         return
     if isinstance(value, emit.NUMBERS):
         _fill(dst, value)
@@ -192,6 +198,13 @@ def assign(dst: Any, value: Any) -> None:
         _assign_where(dst, value, kept)
     elif box[0] != (0, 0):
         move(writing(dst.resolve(box)), fitted(value, dst.shape, box))
+
+
+def _by_blocks(dst: BlockTile, value: Any) -> Iterator[tuple[Any, Any]]:
+    """Blocks, each with its part of a value that has the same, or with all of it."""
+    same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
+    for place in np.ndindex(dst.tiles.shape):
+        yield dst.tiles[place], value.tiles[place] if same else value
 
 
 def _assign_whole(dst: Tile, value: Tile) -> None:
@@ -243,23 +256,20 @@ def fitted(value: Tile, shape: tuple[int, ...], box: Box | None = None) -> NkiTe
     if value.shape == shape:
         return value.resolve(box)
     view = value.resolve()
-    if view.size == int(np.prod(shape)):
+    if view.size == prod(shape):
+        if box is None:
+            return view
         if value.on_chip and view.shape[0] != shape[0]:
-            return view if box is None else _reshaped(emit_load(view), shape, box)
-        return view if box is None else _reshaped(view, shape, box)
+            view = emit_load(view)
+        return cut(view.reshape(shape), box)
     return cut(Tile(view).broadcast_to(shape).access, box)
-
-
-def _reshaped(view: NkiTensor, shape: tuple[int, ...], box: Box) -> NkiTensor:
-    return cut(view.reshape(shape), box)
 
 
 def in_place(function: str, dst: Any, value: Any) -> Any:
     """`dst op= value`: the destination keeps its dtype."""
     if isinstance(dst, BlockTile):
-        for place in np.ndindex(dst.tiles.shape):
-            same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
-            in_place(function, dst.tiles[place], value.tiles[place] if same else value)
+        for tile, part in _by_blocks(dst, value):
+            in_place(function, tile, part)
         return dst
     if not dst.on_chip:
         return binary(function, dst, value)

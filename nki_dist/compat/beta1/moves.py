@@ -1,4 +1,4 @@
-"""Copies of tiles between memories.
+"""Copies tiles of Beta 1 kernels between memories.
 
 Engines read PSUM and SBUF, DMA reads SBUF and HBM; from PSUM to HBM takes two steps.
 

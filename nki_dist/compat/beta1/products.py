@@ -1,4 +1,4 @@
-"""Sums of products: matmuls that add to PSUM themselves, and write where their result is copied.
+"""Lets matmuls add to PSUM themselves, and write where their result is copied.
 
 `r = nisa.nc_matmul(x, y)` followed by `acc += r`, `acc[...] = acc + r` or `acc[...] = r` is traced
 as it is written: a product, a copy of it or of `acc` to SBUF (Vector reads one operand only from
@@ -57,12 +57,12 @@ def fold(recorded: Recorded, started: Collection[int], arch: Arch) -> bool:
     for at in sums:
         storage = recorded.items[at].args["dst"].storage  # type: ignore[union-attr]
         followed[storage] = Contents(storage)
-    changed, wanted = False, set(sums)
+    changed, candidates = False, set(sums)
     for at in sorted({use for s in followed for use in recorded.uses[s]}):
         i = recorded.items[at]
         if i is None:
             continue
-        if at in wanted:
+        if at in candidates:
             found = _sum(recorded, at)
             allowed = found is not None and _allowed(found, followed, id(i) in started)
             if found is not None and allowed and _merge(recorded, found, arch):

@@ -1,4 +1,4 @@
-"""A traced kernel's instructions, and who touches which tile: what finishing edits.
+"""A traced kernel's instructions by position, and who touches which tile, for those who edit them.
 
 Beta 1 unrolls its loops, so these are instructions in a row, and what is said about one tile is
 said of the whole of its life. Positions are those of the trace; an instruction that is removed
@@ -21,12 +21,12 @@ class Recorded:
 
     Args:
         items: in the order of the program.
-        made: number of the first storage that the kernel made; older ones belong to its caller.
+        first: number of the first storage that the kernel made; older ones belong to its caller.
     """
 
-    def __init__(self, items: Iterable[Instruction], made: int) -> None:
+    def __init__(self, items: Iterable[Instruction], first: int) -> None:
         self.items: list[Instruction | None] = list(items)
-        self.made = made
+        self.first = first
         self.later: dict[int, list[Instruction]] = {}
         self.uses: dict[Storage, list[int]] = {}
         for at, i in enumerate(self.items):
@@ -38,7 +38,7 @@ class Recorded:
 
     def is_local(self, storage: Storage) -> bool:
         """Whether nobody but this kernel can see it."""
-        return storage.role == "local" and storage.number >= self.made
+        return storage.role == "local" and storage.number >= self.first
 
     def remove(self, at: int) -> Instruction:
         """Take an instruction out."""

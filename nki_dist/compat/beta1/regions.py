@@ -14,7 +14,10 @@ from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Box, Mask, Term
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
+from nki_dist.dtypes import DType
 from nki_dist.errors import NkiValidationError
+from nki_dist.language import emit
+from nki_dist.program import MemoryRegion, sbuf
 
 
 def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
@@ -89,3 +92,35 @@ def taken(x: Any, box: Box | None) -> Any:
     if not isinstance(x, Tile):
         return x
     return x.resolve(None if box is None else box_of_operand(x.shape, box))
+
+
+# ---- masks that leave nothing: the operation isn't carried out ----------------------------------
+
+# Loops of Beta 1 keep the shape of their body for every round, so kernels mask a step out that the
+# last round must not take: `carry[...] = nl.copy(last, mask=j + 1 < n)`.
+
+
+def leaves_nothing(mask: Any) -> bool:
+    """Whether a mask, or a condition that Python knew, leaves nothing."""
+    if isinstance(mask, Mask):
+        return mask.hull()[0] == (0, 0)
+    return isinstance(mask, (bool, np.bool_)) and not mask
+
+
+def untouched(
+    operands: Sequence[Any],
+    shape: tuple[int, ...],
+    dtype: DType | None = None,
+    memory: MemoryRegion = sbuf,
+) -> Tile:
+    """A tile of which nothing is written, and which no operation takes anything from.
+
+    Args:
+        operands: of the operation.
+        shape: of its result.
+        dtype: of its result; None where nothing tells it but the first operand.
+        memory: where it is.
+    """
+    kind = next(x.dtype for x in operands if isinstance(x, Tile)) if dtype is None else dtype
+    nothing = Mask(shape, None, np.zeros((1,) * len(shape), bool))
+    return Tile(emit.new(shape, kind, memory), mask=nothing)

@@ -1,4 +1,4 @@
-"""Making the last instruction write where its result is assigned, instead of copying it there.
+"""Makes the last instruction write where its result is assigned, instead of copying it there.
 
 Only when that can't be told from a copy: the result's storage was touched by that instruction and
 no other, the dtypes are equal (so that nothing is rounded differently), and the instruction doesn't

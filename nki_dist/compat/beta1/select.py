@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_dist.codes.picture import outside
-from nki_dist.compat.beta1.index import Index
+from nki_dist.compat.beta1.index import Index, written_out
 from nki_dist.compat.beta1.mask import Box, Mask, joint_shape
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language.tensor import NkiTensor, ds, make
@@ -144,11 +144,8 @@ def _expanded(key: tuple, rank: int) -> tuple:
     if given > rank:
         message = f"{given} subscripts for {rank} dimensions"
         raise NkiValidationError(message, code="index-count", numbers={"got": given, "most": rank})
-    fill = (slice(None),) * (rank - given)
-    for n, k in enumerate(key):
-        if k is Ellipsis:
-            return key[:n] + fill + key[n + 1 :]
-    return key + fill
+    key = written_out(key, rank)
+    return key + (slice(None),) * (rank - len(key))
 
 
 def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[int], int]:

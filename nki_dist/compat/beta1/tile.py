@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Index, Root
+from nki_dist.compat.beta1.index import Index, Root, written_out
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.operators import Operators
 from nki_dist.compat.beta1.select import Guard, Selection, cut, operand_box, select
@@ -218,12 +218,8 @@ class BlockTile(Operators):
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
-        key = key if isinstance(key, tuple) else (key,)
+        key = written_out(key if isinstance(key, tuple) else (key,), self.ndim)
         blocks = self.tiles.ndim
-        if any(k is Ellipsis for k in key):
-            at = next(n for n, k in enumerate(key) if k is Ellipsis)
-            fill = self.ndim - sum(k is not None for k in key) + 1
-            key = key[:at] + (slice(None),) * fill + key[at + 1 :]
         outer, inner = tuple(_block(k) for k in key[:blocks]), key[blocks:]
         if any(isinstance(k, int) and not -n <= k < n for k, n in zip(outer, self.tiles.shape)):
             raise OutOfBoundsError(

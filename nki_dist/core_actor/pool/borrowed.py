@@ -18,7 +18,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.fingerprint import differences, facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
-from nki_dist.core_actor.private import on_loopback
+from nki_dist.core_actor.ray_start import on_loopback
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.settings import CLUSTER_VARIABLE, uses_pool
 
@@ -34,7 +34,7 @@ def join(store: int | None) -> bool:
     Raises:
         LaunchError: NKI_DIST_CLUSTER isn't a word that there is.
     """
-    if not uses_pool() or not place.possible():
+    if not uses_pool():
         return False
     try:
         status = place.status()
@@ -63,8 +63,8 @@ def _unfit(status: dict[str, Any], store: int | None) -> str | None:
     """Why a program can't use it."""
     found = differences(status.get("facts", {}), facts())
     if store is not None and store != status.get("store"):
-        asked = status.get("store") or "Ray's default"
-        found.append(f"bytes of the object store: {asked} there, {store} here")
+        theirs = status.get("store") or "Ray's default"
+        found.append(f"bytes of the object store: {theirs} there, {store} here")
     mode = os.environ.get(authentication.MODE)
     if mode is not None and (mode.lower() == "token") != bool(status.get("token")):
         found.append(f"{authentication.MODE}: another there, {mode} here")
@@ -106,7 +106,7 @@ class Loan:
     def __init__(self, count: int) -> None:
         self._line: place.Line | None = None
         self._names: list[str] = []
-        if not uses_pool() or not place.possible():
+        if not uses_pool():
             return
         try:
             line = place.connect()

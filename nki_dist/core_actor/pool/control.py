@@ -39,8 +39,8 @@ def status() -> dict[str, Any]:
         return {**found, "state": "stale"}
     except place.Silent as error:
         return {**found, "state": "silent", "why": str(error)}
-    kept = answer.pop("facts", {})
-    return {**found, "state": "running", **answer, "differs": differences(kept, facts())}
+    theirs = answer.pop("facts", {})
+    return {**found, "state": "running", **answer, "differs": differences(theirs, facts())}
 
 
 def start(actors: int, idle: float, store: int | None) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from nki_dist.core_actor.actor import NeuronCore
 from nki_dist.core_actor.fingerprint import facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
-from nki_dist.core_actor.private import in_private, on_loopback
+from nki_dist.core_actor.private import in_private
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.prompt_start import without_waits
+from nki_dist.core_actor.ray_start import on_loopback, without_waits
 from nki_dist.core_actor.watchdog import Watchdog
 
 TICK: Final = 0.5  # seconds
@@ -63,7 +63,7 @@ class Keeper:
     """
 
     def __init__(self, actors: int, idle: float, store: int | None) -> None:
-        self._wanted, self._idle, self._store = actors, idle, store
+        self._size, self._idle, self._store = actors, idle, store
         self._facts = facts()  # of now: files that change later aren't the ones that run
         options: dict[str, Any] = {} if store is None else {"object_store_memory": store}
         with on_loopback(), without_waits():
@@ -79,7 +79,7 @@ class Keeper:
         self._address = ray.get_runtime_context().gcs_address
         self._watchdog = Watchdog.here()
         self._since = self._last = time.time()
-        self._made = self._failed = 0  # actors in all, and those in a row that didn't start
+        self._started = self._failed = 0  # actors in all, and those in a row that didn't start
         self._waiting: dict[str, _Waiting] = {}
         self._loans: dict[Any, _Loan] = {}
         self._ends = ""
@@ -182,9 +182,9 @@ class Keeper:
 
     def _refill(self) -> None:
         """As many as wanted wait or start; those that are lent are others."""
-        while len(self._waiting) < self._wanted:
-            name = f"kept-{self._made}"
-            self._made += 1
+        while len(self._waiting) < self._size:
+            name = f"kept-{self._started}"
+            self._started += 1
             actor = NeuronCore.options(name=name).remote()  # type: ignore[attr-defined]
             self._waiting[name] = _Waiting(actor, actor.become.remote(()))
 

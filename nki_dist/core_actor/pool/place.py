@@ -14,7 +14,6 @@ import os
 import socket
 import stat
 import struct
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -38,11 +37,6 @@ class Stale(Exception):
 
 class Silent(Exception):
     """A keeper is here and doesn't answer, or not as one does."""
-
-
-def possible() -> bool:
-    """Whether this system has what a keeper needs."""
-    return sys.platform == "linux"
 
 
 def folder() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nki_dist.arch import Arch
 from nki_dist.errors import invalid
-from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.collectives import roles as r
 from nki_dist.program import Instruction
 
 

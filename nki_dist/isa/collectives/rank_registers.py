@@ -10,7 +10,7 @@ from functools import partial
 
 from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
-from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.collectives import roles as r
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import CLEAN, Effects
 from nki_dist.isa.operands import Integer, Number, Register

@@ -7,7 +7,7 @@ from typing import Final
 from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import invalid
-from nki_dist.isa.collectives import _roles as r
+from nki_dist.isa.collectives import roles as r
 from nki_dist.isa.operands import FLAG, Counts
 from nki_dist.program import Access, Instruction
 

@@ -59,13 +59,9 @@ def advise(timeline: Timeline) -> list[Finding]:
     if launch is None or not total:
         return []
     spent = spent_on(timeline)
-    suspects = [s for rule in RULES for s in rule(timeline, spent)]
-    found = [_finding(s, launch, total) for s in suspects if s.most_ns >= LEAST * total]
-    best: dict[str, Finding] = {}  # of each rule, which may suspect the same for several reasons
-    for f in found:
-        if f is not None and (f.rule not in best or f.saves_us > best[f.rule].saves_us):
-            best[f.rule] = f
-    return sorted(best.values(), key=lambda f: (-f.saves_us, f.rule))[:MOST]
+    suspects = [rule(timeline, spent) for rule in RULES]
+    found = [_finding(s, launch, total) for s in suspects if s and s.most_ns >= LEAST * total]
+    return sorted(filter(None, found), key=lambda f: (-f.saves_us, f.rule))[:MOST]
 
 
 def _finding(suspect: Suspect, launch: Launch, total: float) -> Finding | None:
@@ -80,13 +76,11 @@ def _finding(suspect: Suspect, launch: Launch, total: float) -> Finding | None:
 
 def _times(suspect: Suspect, launch: Launch) -> Iterable[float]:
     for changed in suspect.changes:
-        known: dict[tuple[int, int], int] = {}  # cores that execute the same go on doing so
-        parts: list[Part] = []
+        cache: dict[tuple[int, int], Part] = {}  # cores that execute the same go on doing so
+        parts = []
         for number, part in enumerate(launch.parts):
             key = (id(part.graph), number if suspect.by_core else 0)
-            if key not in known:
-                known[key] = len(parts)
-                parts.append(changed(number, part))
-            else:
-                parts.append(parts[known[key]])
+            if key not in cache:
+                cache[key] = changed(number, part)
+            parts.append(cache[key])
         yield launch.total_ns(parts)

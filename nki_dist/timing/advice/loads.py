@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from nki_dist.arch import Arch
-from nki_dist.program import Instruction
 from nki_dist.timing.advice.suspect import (
-    Change,
+    Executed,
     Spent,
     Suspect,
     critical,
-    line_of,
-    of_lines,
+    durations,
+    executed,
     refixed,
 )
-from nki_dist.timing.dma import Transfer
 from nki_dist.timing.fixed import Fixed
-from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 _SLOW: Final = 0.5  # of its rate, what a transfer in large pieces reaches
@@ -33,37 +29,40 @@ _ONE_BY_ONE: Final = (
 # ---- pieces -------------------------------------------------------------------------------------
 
 
-def small_transfers(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def small_transfers(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Transfers that take twice as long as their bytes need."""
     arch = timeline.arch
-    durations: dict[str, float] = {}
-    count, size, pieces, single = 0, 0, 0, True
-    for core in timeline.cores:
-        for at, i in enumerate(core.graph.executed):
-            t = core.transfers.get(i.ordinal)
-            if t is None or at in core.dropped:
-                continue
-            cost = core.costs[i.ordinal]
-            nbytes = cost.dma_bytes
-            if _ideal_ns(t, nbytes, arch) < _SLOW * sum(ns for _, ns in t.parts):
-                line = line_of(core, i)
-                durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
-                count, size, pieces = count + 1, size + nbytes, pieces + cost.dma_elements
-                reads, writes = core.graph.tensors[i.ordinal]
-                widest = max(a.dtype.itemsize for a in (*reads, *writes))
-                single = single and nbytes <= cost.dma_elements * widest
-    lines = critical(durations, spent, durations)
+    found = [
+        (core, at, i)
+        for core, at, i in executed(timeline)
+        if (t := core.transfers.get(i.ordinal)) is not None
+        and _ideal_ns(core.costs[i.ordinal].dma_bytes, arch) < _SLOW * sum(ns for _, ns in t.parts)
+    ]
+    lines = critical(durations(found), spent)
     if not lines:
-        return
-    yield Suspect(
+        return None
+    costs = [core.costs[i.ordinal] for core, _, i in found]
+    size, pieces = sum(c.dma_bytes for c in costs), sum(c.dma_elements for c in costs)
+
+    def at_full_rate(fixed: Fixed) -> Fixed:
+        t = fixed.transfer
+        if t is None:
+            return fixed
+        whole = sum(ns for _, ns in t.parts)
+        ratio = min(1.0, _ideal_ns(fixed.cost.dma_bytes, arch) / whole) if whole else 1.0
+        parts = tuple((e, ns * ratio) for e, ns in t.parts)
+        issue = t.issue_ns * ratio  # of so many fewer transfers
+        return replace(fixed, transfer=replace(t, parts=parts, packets=0.0, issue_ns=issue))
+
+    return Suspect(
         "small transfers",
-        f"{_moved(count, size)} in pieces of {size / pieces:,.0f}, so small that each takes more "
-        "than twice as long as its bytes need; "
-        + (_ONE_BY_ONE if single else "make contiguous rows longer"),
+        f"{_moved(len(found), size)} in pieces of {size / pieces:,.0f}, so small that each takes "
+        "more than twice as long as its bytes need; "
+        + (_ONE_BY_ONE if all(map(_by_elements, found)) else "make contiguous rows longer"),
         lines,
         "AWS's performance guide, #9: perform sufficiently large DMA transfers; its guide to DMA "
         "bandwidth recommends 2 KiB of contiguous data",
-        [_in_one_piece(lines, arch)],
+        [refixed(lines, at_full_rate)],
         spent.dma,
     )
 
@@ -74,51 +73,44 @@ def _moved(count: int, size: int) -> str:
     return f"{count:,} transfers, of {size / count:,.0f} bytes on average, are moved"
 
 
-def _ideal_ns(t: Transfer, size: int, arch: Arch) -> float:
-    """Time on all its engines if bytes alone counted."""
+def _ideal_ns(size: int, arch: Arch) -> float:
+    """Time of a transfer on all its engines if bytes alone counted."""
     return size / arch.dma_engine_gbps
 
 
-def _in_one_piece(lines: list[str], arch: Arch) -> Change:
-    def change(_: int, part: Part) -> Part:
-        wanted = of_lines(part.graph.program, lines)
-
-        def at_full_rate(i: Instruction, fixed: Fixed) -> Fixed:
-            t = fixed.transfer
-            if t is None or i.location not in wanted:
-                return fixed
-            whole = sum(ns for _, ns in t.parts)
-            ratio = min(1.0, _ideal_ns(t, fixed.cost.dma_bytes, arch) / whole) if whole else 1.0
-            parts = tuple((e, ns * ratio) for e, ns in t.parts)
-            issue = t.issue_ns * ratio  # of so many fewer transfers
-            moved = replace(t, parts=parts, packets=0.0, issue_ns=issue)
-            return replace(fixed, transfer=moved)
-
-        return refixed(part, at_full_rate)
-
-    return change
+def _by_elements(found: Executed) -> bool:
+    """Whether a transfer's pieces are single elements."""
+    core, _, i = found
+    reads, writes = core.graph.tensors[i.ordinal]
+    widest = max(a.dtype.itemsize for a in (*reads, *writes))
+    return core.costs[i.ordinal].dma_bytes <= core.costs[i.ordinal].dma_elements * widest
 
 
 # ---- descriptors --------------------------------------------------------------------------------
 
 
-def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def run_time_descriptors(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Queues on which transfers wait because descriptors are made one after the other."""
     arch = timeline.arch
-    durations: dict[str, float] = {}
-    count, issue = 0, 0.0
-    for core in timeline.cores:
-        for at, i in enumerate(core.graph.executed):
-            t = core.transfers.get(i.ordinal)
-            if t is None or at in core.dropped or t.mode == "none":
-                continue
-            line = line_of(core, i)
-            durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
-            count, issue = count + 1, max(issue, t.issue_ns)
-    lines = critical(durations, spent, durations)
+    found = [
+        (core, at, i)
+        for core, at, i in executed(timeline)
+        if (t := core.transfers.get(i.ordinal)) is not None and t.mode != "none"
+    ]
+    lines, count = critical(durations(found), spent), len(found)
     if not lines:
-        return
-    yield Suspect(
+        return None
+    issue = max(core.transfers[i.ordinal].issue_ns for core, _, i in found)
+    lead = max(arch.dma_trigger_ns, arch.dma_semaphore_ns * arch.dma_lead_fraction)
+
+    def static(fixed: Fixed) -> Fixed:
+        t = fixed.transfer
+        if t is None or t.mode == "none":
+            return fixed
+        t = replace(t, mode="none", queue="", issue_ns=arch.dma_trigger_ns, lead_ns=lead)
+        return replace(fixed, transfer=t)
+
+    return Suspect(
         "one queue for descriptors",
         f"{'1 transfer has' if count == 1 else f'{count:,} transfers have'} descriptors that are "
         f"made when {'it runs' if count == 1 else 'they run'}, {issue:,.0f} ns each, "
@@ -126,24 +118,6 @@ def run_time_descriptors(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
         "addresses that are known when the kernel is compiled, or fewer and larger transfers",
         lines,
         "AWS's guide to descriptor generation: static patterns have no overhead on the device",
-        [_static(lines, arch)],
+        [refixed(lines, static)],
         spent.dma,
     )
-
-
-def _static(lines: list[str], arch: Arch) -> Change:
-    lead = max(arch.dma_trigger_ns, arch.dma_semaphore_ns * arch.dma_lead_fraction)
-
-    def change(_: int, part: Part) -> Part:
-        wanted = of_lines(part.graph.program, lines)
-
-        def with_static(i: Instruction, fixed: Fixed) -> Fixed:
-            t = fixed.transfer
-            if t is None or t.mode == "none" or i.location not in wanted:
-                return fixed
-            static = replace(t, mode="none", queue="", issue_ns=arch.dma_trigger_ns, lead_ns=lead)
-            return replace(fixed, transfer=static)
-
-        return refixed(part, with_static)
-
-    return change

@@ -1,4 +1,4 @@
-"""Tiles that use few partitions: whose rows can be cut in pieces, and what has to follow.
+"""Finds tiles of few partitions whose rows could be cut in pieces, and what else that would change.
 
 Another place for rows concerns all that touches a tile, so tiles that meet in an instruction are of
 one pack. Rows can be cut in pieces where each element is worked on alone, or rows are reduced to a

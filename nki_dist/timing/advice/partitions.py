@@ -11,14 +11,13 @@ few rows of a tile that has more, tiles whose addresses on chip are only known a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from nki_dist.arch import Arch
 from nki_dist.isa.timing_rules import issue_cycles, product_cycles
-from nki_dist.program import Access, Instruction
+from nki_dist.program import Instruction
 from nki_dist.timing.advice.packs import Pack, packs
-from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, start_ns, with_costs
+from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, distinct
 from nki_dist.timing.dma import shared
 from nki_dist.timing.engines import drain_ns
 from nki_dist.timing.fixed import Fixed
@@ -26,16 +25,16 @@ from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 
-def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def idle_partitions(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Tiles of few partitions with long rows."""
     arch = timeline.arch
-    made: dict[int, dict[int, Fixed]] = {}
+    cut: dict[int, dict[int, Fixed]] = {}  # by graph's identity and ordinal
     durations: dict[str, float] = {}
     busy: dict[str, float] = {}
     rows: set[int] = set()
     shapes: list[str] = []
-    for part in {id(p.graph): p for p in timeline.launch.parts}.values():
-        changed = made[id(part.graph)] = {}
+    for part in distinct(timeline):
+        changed = cut[id(part.graph)] = {}
         costs = _Costs(part, arch)
         for pack in packs(part.graph, arch):
             if pack.splits:
@@ -46,21 +45,24 @@ def idle_partitions(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
                 changed.update((i.ordinal, costs.in_pieces(i, pack, most)) for i in pack.members)
         for i in part.graph.executed if changed else ():
             if i.ordinal in changed:
-                line = part.graph.program.where(i.location) or "?"
-                took = _mean(part.fixed[i.ordinal], arch)
+                line, took = part.graph.line(i.location), _mean(part.fixed[i.ordinal], arch)
                 durations[line] = durations.get(line, 0.0) + took
                 busy[i.engine] = busy.get(i.engine, 0.0) + took
     if not durations:
-        return
+        return None
     engine = max(busy, key=busy.__getitem__)
-    yield Suspect(
+
+    def change(_: int, part: Part) -> Part:
+        return part._replace(fixed={**part.fixed, **cut[id(part.graph)]})
+
+    return Suspect(
         "idle partitions",
         f"{'DMA' if engine == 'dma' else engine.capitalize()} works {busy[engine] / 1000:,.1f} us "
         f"on tiles of {' to '.join(map(str, sorted({min(rows), max(rows)})))} of {arch.partitions} "
         f"partitions with long rows; lay pieces of each row on idle partitions, {shapes[0]}",
-        costliest(durations, spent, durations),
+        costliest(durations, spent),
         "AWS's performance guide, #5b: use sufficiently large tiles in the partition dimension",
-        [with_costs(made)],
+        [change],
         spent.of(durations),
     )
 
@@ -76,33 +78,36 @@ class _Costs:
 
     def __init__(self, part: Part, arch: Arch) -> None:
         self._part, self._arch = part, arch
-        self._known: dict[tuple[float, ...], Fixed] = {}
+        self._cache: dict[tuple[float, ...], Fixed] = {}
 
     def in_pieces(self, i: Instruction, pack: Pack, most: int) -> Fixed:
         """With rows cut in up to `most` pieces."""
-        fixed, on_chip = self._part.fixed[i.ordinal], self._on_chip(i)
+        fixed, pair = self._part.fixed[i.ordinal], self._part.graph.tensors[i.ordinal]
+        on_chip = [a for accesses in pair for a in accesses if a.region.on_chip]
         pieces = min(most, pack.length(on_chip))
         total = i.ordinal in pack.totals
         if pieces <= 1 and not total:
             return fixed
         key = (id(fixed), pieces, total)
-        if key not in self._known:
+        if key not in self._cache:
             better = fixed
             if pieces > 1 and fixed.transfer is not None:
                 rows = max([a.shape[0] for a in on_chip]) * pieces
                 moved = shared(fixed.transfer, fixed.cost, rows, self._arch)
                 better = replace(fixed, transfer=moved)
             elif pieces > 1:
-                start = min(start_ns(i.engine, self._arch), fixed.occupancy)
+                start = min(_start_ns(i.engine, self._arch), fixed.occupancy)
                 better = replace(fixed, occupancy=start + (fixed.occupancy - start) / pieces)
             if total:
                 better = replace(better, drain=better.drain + _put_together_ns(self._arch))
-            self._known[key] = better
-        return self._known[key]
+            self._cache[key] = better
+        return self._cache[key]
 
-    def _on_chip(self, i: Instruction) -> list[Access]:
-        reads, writes = self._part.graph.tensors[i.ordinal]
-        return [a for a in (*reads, *writes) if a.region.on_chip]
+
+def _start_ns(engine: str, arch: Arch) -> float:
+    """What an instruction of a compute engine takes whatever the size of its tiles."""
+    cycles = arch.gpsimd_start if engine == "gpsimd" else arch.access_cycles
+    return cycles / arch.engine_clock_ghz[engine]
 
 
 def _put_together_ns(arch: Arch) -> float:

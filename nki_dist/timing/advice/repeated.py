@@ -6,49 +6,51 @@ that stay: half of SBUF.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from nki_dist.arch import Arch
 from nki_dist.program import Storage
-from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, line_of
+from nki_dist.timing.advice.suspect import (
+    Spent,
+    Suspect,
+    costliest,
+    distinct,
+    durations,
+    executed,
+)
 from nki_dist.timing.advice.values import repetitions
 from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
-_KEPT: Final = 0.5  # of SBUF that tiles may take which stay
+_SHARE: Final = 0.5  # of SBUF that tiles may take which stay
 
 
-def repeated_loads(timeline: Timeline, spent: Spent) -> Iterator[Suspect]:
+def repeated_loads(timeline: Timeline, spent: Spent) -> Suspect | None:
     """Loads of what was loaded before."""
-    found: dict[int, dict[int, int]] = {}
-    kept = count = size = 0
-    for key, part in {id(p.graph): p for p in timeline.launch.parts}.items():
-        found[key], tiles = _hoisted(part, timeline.arch)
-        kept = max(kept, sum(s.partition_bytes for s in tiles))
-    durations: dict[str, float] = {}
-    for core in timeline.cores:
-        for at in found[id(core.graph)]:
-            i = core.graph.executed[at]
-            line = line_of(core, i)
-            durations[line] = durations.get(line, 0.0) + core.end[at] - core.start[at]
-            count += 1
-            size += core.transfers[i.ordinal].hbm_read
-    if not count:
-        return
-    hoisted = f"the tiles ({kept:,} bytes of each partition)" if kept else "the tile"
+    again: dict[int, dict[int, int]] = {}
+    stay_bytes = 0
+    for part in distinct(timeline):
+        again[id(part.graph)], tiles = _hoisted(part, timeline.arch)
+        stay_bytes = max(stay_bytes, sum(s.partition_bytes for s in tiles))
+    found = [x for x in executed(timeline) if x[1] in again[id(x[0].graph)]]
+    if not found:
+        return None
+    count, lines = len(found), durations(found)
+    size = sum(core.transfers[i.ordinal].hbm_read for core, _, i in found)
+    hoisted = f"the tiles ({stay_bytes:,} bytes of each partition)" if stay_bytes else "the tile"
 
     def change(_: int, part: Part) -> Part:
-        return _without(part, found[id(part.graph)])
+        return _without(part, again[id(part.graph)])
 
-    yield Suspect(
+    return Suspect(
         "repeated loads",
         f"{'1 load fetches' if count == 1 else f'{count:,} loads fetch'} {size:,} bytes again "
         f"that were loaded before and didn't change; load them once, before the loop, and keep "
         f"{hoisted}",
-        costliest(durations, spent, durations),
+        costliest(lines, spent),
         "AWS's performance guide, #1: exploit temporal locality to minimize input data reloading",
         [change],
         spent.dma,
@@ -70,7 +72,7 @@ def _without(part: Part, again: Mapping[int, int]) -> Part:
 
 def _hoisted(part: Part, arch: Arch) -> tuple[dict[int, int], set[Storage]]:
     """What needn't be loaded, by position: the first that did; and the tiles that stay for it."""
-    graph, left = part.graph, _KEPT * arch.sbuf_usable_bytes
+    graph, left = part.graph, _SHARE * arch.sbuf_usable_bytes
     found: dict[int, int] = {}
     tiles: set[Storage] = set()
     again = repetitions(graph, part.fixed, part.plan.dropped)

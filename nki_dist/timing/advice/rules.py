@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from nki_dist.timing.advice.cores import unbalanced
@@ -13,7 +13,7 @@ from nki_dist.timing.advice.repeated import repeated_loads
 from nki_dist.timing.advice.suspect import Spent, Suspect
 from nki_dist.timing.timeline import Timeline
 
-Rule: TypeAlias = Callable[[Timeline, Spent], Iterator[Suspect]]
+Rule: TypeAlias = "Callable[[Timeline, Spent], Suspect | None]"
 RULES: Final[tuple[Rule, ...]] = (
     small_transfers,
     repeated_loads,

@@ -1,4 +1,4 @@
-"""Which executed loads fetch again what an earlier one fetched.
+"""Finds loads that fetch again what an earlier one fetched.
 
 Two fetch the same if they agree in all but their tensors, read the same bytes of a tensor in HBM
 that the program never writes, and leave them in the same part of tiles of one shape. A place is a
@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
+from nki_dist.timing.cells import overlap
 from nki_dist.timing.fixed import Fixed
 from nki_dist.timing.footprint import Box, footprint, territories
 from nki_dist.timing.order import OrderGraph
@@ -28,7 +29,7 @@ Place: TypeAlias = tuple[int, Box]
 
 
 def repetitions(
-    graph: OrderGraph, fixed: Mapping[int, Fixed], skip: Collection[int] = ()
+    graph: OrderGraph, fixed: Mapping[int, Fixed], skip: Collection[int]
 ) -> dict[int, int]:
     """By position of a repeated load, the position of the first that fetched the same.
 
@@ -36,23 +37,23 @@ def repetitions(
         skip: positions that aren't executed.
     """
     places = _Places(graph)
-    made: dict[Place, set[Hashable]] = {}
+    contents: dict[Place, set[Hashable]] = {}
     first: dict[Hashable, int] = {}
     left: dict[int, list[Place]] = {}
     found: dict[int, int] = {}
     for at, i in enumerate(graph.executed):
         reads, writes = graph.tensors[i.ordinal]
-        known = at
+        source = at
         if _loads(i, reads, writes):
             given = [(a.storage.number, a.offset) for a in reads]
             into = [(a.offset, a.storage.shape) for a in writes]
-            known = first.setdefault((id(fixed[i.ordinal]), *given, *into), at)
+            source = first.setdefault((id(fixed[i.ordinal]), *given, *into), at)
         left[at] = written = [places.of(a) for a in writes if a.region.on_chip]
         for n, place in enumerate(written):
-            made.setdefault(place, set()).add((known, n) if place[1] else (at, n))
-        if known != at and at not in skip:
-            found[at] = known
-    once = {place for place, values in made.items() if len(values) == 1 and place[1]}
+            contents.setdefault(place, set()).add((source, n) if place[1] else (at, n))
+        if source != at and at not in skip:
+            found[at] = source
+    once = {place for place, values in contents.items() if len(values) == 1 and place[1]}
     return {at: k for at, k in found.items() if once.issuperset((*left[at], *left[k]))}
 
 
@@ -104,8 +105,4 @@ class _Places:
 def _apart(boxes: list[Box]) -> bool:
     if len(boxes) > _PARTS:
         return False
-    return not any(_overlap(a, b) for n, a in enumerate(boxes) for b in boxes[:n])
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return all(a[n] < b[n + 1] and b[n] < a[n + 1] for n in range(0, len(a), 2))
+    return not any(overlap(a, b) for n, a in enumerate(boxes) for b in boxes[:n])

@@ -11,11 +11,9 @@ Doesn't model: engines or instructions chosen anew, addresses (but see `rotation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from nki_dist.arch import Arch
-from nki_dist.isa.spec import Spec
 from nki_dist.timing.compiled.broadcasts import broadcast_by_products
 from nki_dist.timing.compiled.copies import drop_copies
 from nki_dist.timing.compiled.plan import Change, Plan
@@ -31,13 +29,13 @@ from nki_dist.timing.order import OrderGraph
 LOOK_AHEAD: Final = 16
 
 
-def compiled(graph: OrderGraph, table: Mapping[str, Spec], arch: Arch) -> Plan:
+def compiled(graph: OrderGraph, arch: Arch) -> Plan:
     """The plan of a core's program."""
     plan = Plan(reorders=True, look_ahead=0 if graph.program.beta1 else LOOK_AHEAD)
-    drop_zeroing(graph, table, plan)
+    drop_zeroing(graph, plan)
     if graph.program.beta1:
-        drop_repeated(graph, table, plan, arch)
-        drop_copies(graph, table, plan)
+        drop_repeated(graph, plan, arch)
+        drop_copies(graph, plan)
         broadcast_by_products(graph, plan, arch)
         tile(graph, plan)
     spill(graph, plan, arch)

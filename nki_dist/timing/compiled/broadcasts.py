@@ -1,4 +1,4 @@
-"""Rows given to all partitions: a product with ones leaves them in PSUM.
+"""Turns copies of a row to all partitions into products with ones, which leave it in PSUM.
 
 Engines can't read one partition for all. AWS's compiler broadcasts with Tensor, as its guides say.
 Whoever reads the result together with a tile of SBUF reads both at once (`pair_cycles`). A kernel

@@ -1,4 +1,4 @@
-"""`Plan`: what the replay does differently from the order written."""
+"""Notes what AWS's compiler is taken to change in a program, which its simulated time follows."""
 
 from __future__ import annotations
 

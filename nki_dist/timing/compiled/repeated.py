@@ -1,4 +1,4 @@
-"""Loads and arithmetic that a loop repeats without need: moved out of it, as compilers do.
+"""Leaves out loads and arithmetic that a loop repeats without need, as compilers move them out.
 
 An instruction is left out where the same line made the same when it was last executed, and that is
 still there. That is what moving what is invariant out of the innermost loop comes to; what comes
@@ -20,6 +20,7 @@ from collections.abc import Hashable, Mapping
 from typing import Final, TypeAlias
 
 from nki_dist.arch import Arch
+from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
 from nki_dist.program import UNROLLED, Access, Instruction
 from nki_dist.timing.compiled.plan import Plan
@@ -31,13 +32,13 @@ Line: TypeAlias = tuple[int, str, int]
 _MOVED: Final = frozenset({"dma", "vector", "scalar", "gpsimd"})
 # The share of SBUF that a result may keep: of the Mamba kernels one keeps a twelfth, and one whose
 # tiles are a seventh is reported to spill.
-_KEPT: Final = 1 / 8
+_SHARE: Final = 1 / 8
 
 
-def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch: Arch) -> None:
+def drop_repeated(graph: OrderGraph, plan: Plan, arch: Arch) -> None:
     """Drop what its line made the time before."""
     writes = times_written(graph)
-    most = arch.sbuf_usable_bytes * _KEPT
+    most = arch.sbuf_usable_bytes * _SHARE
     changed: dict[int, int] = {}  # storage -> how often it was written so far
     number: dict[int, Hashable] = {}  # storage -> what it holds, where that has a name
     last: dict[Line, tuple[Hashable, int, int]] = {}  # line -> key, where, storage
@@ -45,7 +46,7 @@ def drop_repeated(graph: OrderGraph, table: Mapping[str, Spec], plan: Plan, arch
     copies = Counter(line[:2] for line in set(lines))
     for at, i in enumerate(graph.executed):
         pair = graph.tensors[i.ordinal]
-        key = _key(i, pair, table[i.opcode], changed, number, writes)
+        key = _key(i, pair, INSTRUCTIONS[i.opcode], changed, number, writes)
         for a in pair[1]:
             changed[a.storage.number] = changed.get(a.storage.number, 0) + 1
         if key is None:

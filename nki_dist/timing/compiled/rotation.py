@@ -91,8 +91,8 @@ def shares(
         again = []
         for line in turn:
             line.buffers += line.at_once
-            wanted = min(line.size * len(line.stays), line.at_once * most)
-            more = wanted > line.buffers
+            useful = min(line.size * len(line.stays), line.at_once * most)
+            more = useful > line.buffers
             if more and line.at_once <= left:
                 left -= line.at_once
                 again.append(line)
@@ -104,7 +104,7 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
     """By line of the kernel, what it makes and how much of that is in use at once."""
     found: dict[Hashable, _Line] = {}
     of: dict[int, _Line] = {}
-    kept = _kept(stays, numbers)
+    resident = _resident(stays, numbers)
     ending = iter(sorted(numbers, key=lambda n: stays[n].last))
     ended = next(ending)
     for number in numbers:
@@ -112,7 +112,7 @@ def _lines(stays: Sequence[Stay], numbers: Sequence[int]) -> list[_Line]:
         while stays[ended].last < stay.first:
             of[ended].alive -= 1
             ended = next(ending)
-        key = (_line_of(stay), number in kept)
+        key = (_line_of(stay), number in resident)
         line = of[number] = found.setdefault(key, _Line(stay.size))
         line.stays.append(number)
         line.alive += 1
@@ -124,7 +124,7 @@ def _line_of(stay: Stay) -> Hashable:
     return stay.storage.location, stay.storage.called, stay.span, stay.size
 
 
-def _kept(stays: Sequence[Stay], numbers: Sequence[int]) -> set[int]:
+def _resident(stays: Sequence[Stay], numbers: Sequence[int]) -> set[int]:
     """Those during which another of their line comes and goes, so that they take no turns."""
     earliest: dict[Hashable, int] = {}  # end of those that begin later, by line
     found = set()

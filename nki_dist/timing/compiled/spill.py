@@ -1,4 +1,4 @@
-"""What doesn't fit on chip goes to HBM and comes back: which pieces of tensors, when, and how much.
+"""Decides what goes to HBM and comes back because it doesn't fit on chip: which bytes, and when.
 
 In the order written, whenever a piece has no room, the one whose next use lies farthest ahead
 leaves (Belady's rule, which moves least for pieces of one size). It is saved after its last use

@@ -1,4 +1,4 @@
-"""Tiles of the width that AWS's compiler works with: narrow ones are merged, wide ones split.
+"""Merges narrow tiles and splits wide ones into the width that AWS's compiler works with.
 
 Engines need some cycles to reach the operands of every instruction, so wide instructions would be
 the cheapest. Measured kernels say otherwise: they take equally long with tiles of 128, 256 and 512
