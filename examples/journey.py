@@ -251,7 +251,7 @@ def timing(args: tuple[Any, ...]) -> Profile:
     room("timing")
     profile = nki.profile(split[2])(*args).profile
     core = profile.timeline.cores[0]
-    print("8 follows", core.graph.data[8], "for data,", core.graph.reuse[8], "for memory")
+    print("8 follows", core.graph.data[8], "for data,", core.graph.reuse[8], "for reuse")
     for n, i in enumerate(core.graph.executed):
         if n not in core.dropped:
             times = f"{core.start[n]:>7.0f} {core.end[n]:>7.0f} ns"

@@ -273,6 +273,41 @@ def test_a_call_that_hangs_is_ended_with_all_it_started(folder):
     assert after["ok"], "the server goes on"
 
 
+DETACHES = """
+import os, time
+if not os.fork():
+    if not os.fork():  # loses its parent, while the call that it belongs to goes on
+        time.sleep(3)
+        open("lived", "w").close()
+    os._exit(0)
+os.wait()
+open("began", "w").close()
+time.sleep(4)
+"""
+
+
+@pytest.mark.slow
+def test_the_end_of_a_call_ends_nothing_of_another(folder):
+    async def talk() -> list[Any]:
+        async with mcp.Client(server(folder, "--jobs=2")) as client:
+            found = []
+
+            async def call(source: str) -> None:
+                given = {"source": source}
+                found.append((await client.call_tool("run", given)).structured_content)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(call, DETACHES)
+                while not (folder / "began").exists():
+                    await anyio.sleep(0.05)
+                await call("print('short')")
+            return found
+
+    short, detached = anyio.run(talk)
+    assert short["stdout"] == "short\n" and detached["ok"]
+    assert (folder / "lived").exists()
+
+
 @pytest.mark.slow
 def test_a_call_may_not_ask_for_more_time_than_the_server_gives(folder):
     (hung,) = asked(folder, [("run", {"source": HANGS, "timeout": 500})], "--timeout=2")

@@ -88,7 +88,7 @@ class _Encoder:
     def body(self) -> dict[str, Any]:
         p = self.program
         self._block(p.body)
-        made = {
+        derived = {
             "outputs": write_value(p.outputs, self.access, int),
             "facts": write_value(p.facts, self.access, int),
             "storages": [part for s in p.storages for part in self._storage(s)],
@@ -105,7 +105,7 @@ class _Encoder:
                 for part in (self.texts.number(file), int(line), self.texts.number(function))
             ],
         }
-        found = {**vars(p), **vars(self), **made}
+        found = {**vars(p), **vars(self), **derived}
         return {field: found[field] for field in FIELDS}
 
     # ---- storages and accesses --------------------------------------------------------------

@@ -146,7 +146,7 @@ class Trace(Configured, LoopTrace):
     ) -> NkiTensor:
         """`nl.ndarray`."""
         key = allocation_key(shape, dtype, region, address, self.beta1)
-        if key is None or (known := self._allocations.get(key)) is None:
+        if key is None or (checked := self._allocations.get(key)) is None:
             doubts, given = self.doubts, (dtype, region)
             sizes, element = sizes_of(shape), dtypes.of(dtype)
             if not self.beta1:
@@ -160,10 +160,10 @@ class Trace(Configured, LoopTrace):
                 address = address_of(address)
             if region.on_chip:
                 check_on_chip(self.arch, region, sizes, element, address)
-            known = (sizes, element, region, address, given)
+            checked = (sizes, element, region, address, given)
             if key is not None and self.doubts == doubts:
-                self._allocations[key] = known
-        sizes, element, region, address, _ = known
+                self._allocations[key] = checked
+        sizes, element, region, address, _ = checked
         at = self.locations.here(2)  # the caller of nl.ndarray, most often: found at once
         facts = (region, sizes, element, name or "", "local", -1, address, None, at)
         return self._view(self._storage(*facts))
@@ -180,14 +180,16 @@ class Trace(Configured, LoopTrace):
         self._next_shared += 1
         role = "shared" if data is None else "constant"
         if index < len(self._shared):  # a later program instance of the same core
-            known = self._shared[index]
-            if (known.shape, known.dtype, known.role) != (shape, dtype, role):
+            earlier = self._shared[index]
+            if (earlier.shape, earlier.dtype, earlier.role) != (shape, dtype, role):
                 message = (
-                    f"shared_hbm allocation number {index} is {known.label} in the first program "
+                    f"shared_hbm allocation number {index} is {earlier.label} in the first program "
                     f"instance and {shape} {dtype} in this one; instances must allocate alike"
                 )
-                raise invalid(message, code="cores-allocate-alike", first=known.shape, other=shape)
-            return known
+                raise invalid(
+                    message, code="cores-allocate-alike", first=earlier.shape, other=shape
+                )
+            return earlier
         storage = self._storage(MemoryRegion.shared_hbm, shape, dtype, name, role, index, data=data)
         self._shared.append(storage)
         return storage
@@ -261,7 +263,7 @@ class Trace(Configured, LoopTrace):
         self,
         opcode: str,
         args: dict[str, Any],
-        known: Pattern,
+        pattern: Pattern,
         operands: Sequence[Access],
         where: int,
     ) -> NkiInstruction:
@@ -272,11 +274,11 @@ class Trace(Configured, LoopTrace):
             where: number of the location.
         """
         ordinal = self._ordinal
-        i = Instruction(opcode, args, known.engine, where, ordinal)
-        i.kind, i.order_group = known, self.order_group
+        i = Instruction(opcode, args, pattern.engine, where, ordinal)
+        i.kind, i.order_group = pattern, self.order_group
         storages, opened, ended = self.program.storages, self._open, self.ended
         count = len(storages)
-        for access, written in zip(operands, known.writes):
+        for access, written in zip(operands, pattern.writes):
             storage = access.storage
             number = storage.number
             if not 0 <= number < count or storages[number] is not storage:

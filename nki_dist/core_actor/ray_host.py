@@ -2,8 +2,7 @@
 
 Which actor runs where is for `Placement`, that it runs for `WorldActors`, and where the stacks are
 for `WorldStacks`. A launch fills the stacks, has a `Supervisor` run all actors, and reads the
-stacks. What was lost in one launch, a process, a node or the whole session, is replaced before the
-next.
+stacks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Data types of NKI: their names, storage, ranges and rounding, and conversions between them.
 
-See `dtype` (the types) and `casts` (the conversions).
+See `dtype` (the types) and `casts` (who converts, by `rounding` and `tables`). A new type is a
+constant of `dtype`, a branch of `casts`, a pattern of `poison`, and a name in `language`, `npy` and
+`frameworks`.
 """
 
 # ruff: noqa: F401 -- what is imported here is exported

@@ -176,8 +176,8 @@ class Spec:
         self._role_items = tuple(self.roles.items())
         tensors = {n: role for n, role in self._role_items if isinstance(role, Tensor)}
 
-        def those(asked: Callable[[Tensor], Any]) -> tuple[str, ...]:
-            return tuple(name for name, role in tensors.items() if asked(role))
+        def those(is_such: Callable[[Tensor], Any]) -> tuple[str, ...]:
+            return tuple(name for name, role in tensors.items() if is_such(role))
 
         self.tensors = tuple(tensors)
         self.read = those(lambda role: "r" in role.mode)
@@ -331,9 +331,9 @@ class Spec:
     def _pick_engine(self, a: dict[str, Any]) -> str:
         if not self.has_engine:
             return ""
-        asked = a.pop("engine")
-        label = getattr(asked, "name", asked)
-        if label == "unknown" or asked is None:
+        engine = a.pop("engine")
+        label = getattr(engine, "name", engine)
+        if label == "unknown" or engine is None:
             return ""
         if label not in self.engines:
             message = f"engine={label}; allowed: {', '.join(self.engines)} or unknown"

@@ -263,9 +263,7 @@ class Taint:
         raise UninitializedReadError(
             f"nisa.{i.opcode} {use}: elements of {a.storage.label} that depend on memory that "
             f"nobody wrote; {self._source(self._origin)}",
-            location=self.program.where(i.location),
-            core=self.program.core,
-            instruction=f"nisa.{i.opcode}",
+            **self.program.at(i),
             hint=_written(self._origin),
             policy=LIFTED,
             code="unwritten-decides",

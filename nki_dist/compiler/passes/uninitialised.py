@@ -12,7 +12,7 @@ Strict mode reports the read itself.
 Invariant: a storage that isn't in `facts["poison"]` is never read where it wasn't written.
 
 A shared tensor that another core writes counts as written here; `between_cores` judges what is read
-of it. Follows section 3 of the design: memory starts undefined.
+of it.
 """
 
 from __future__ import annotations
