@@ -193,27 +193,6 @@ def test_0_5_0_convolution_by_matmuls_of_shifted_windows():
     assert np.allclose(run(kernel, image, weight), want, rtol=1e-5, atol=1e-4)
 
 
-def test_0_6_0_scales_in_a_part_of_a_tile():
-    """Two tensors share a scale tile: the second doesn't touch the first one's scales."""
-    a, b = numbers(24, (32, 16), BF16), numbers(25, (32, 16), BF16)
-
-    def kernel(a, b):
-        packed = [nl.ndarray((32, 4), dtype=nl.float8_e5m2_x4) for _ in range(2)]
-        scales = nl.ndarray((128, 4), dtype=nl.uint8)
-        nisa.memset(dst=scales, value=0)
-        nisa.quantize_mx(packed[0], nl.load(a), scales[0:4])
-        nisa.quantize_mx(packed[1], nl.load(b), scales[4:8])
-        dst = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul_mx(dst, packed[0], packed[1], scales[0:4], scales[4:8])
-        return output(nl.copy(dst))
-
-    got = run(kernel, a, b, platform="trn3")
-    a64, b64 = (v.astype(np.float64).reshape(32, 4, 4) for v in (a, b))
-    want = np.einsum("kms,kns->mn", a64, b64)
-    bound = np.einsum("kms,kns->mn", np.abs(a64), np.abs(b64))
-    assert (np.abs(got - want) <= bound / 4).all()
-
-
 # ---- the page -----------------------------------------------------------------------------------
 
 

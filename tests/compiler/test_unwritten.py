@@ -10,6 +10,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compiler.missing import where_missing
 from nki_dist.errors import DeadlockError, UninitializedReadError, UnwrittenOutputWarning
+from tests.compiler.between import register_of
 from tests.compiler.compiling import compiled, line_of
 from tests.compiler.uninitialised import INPUT, hbm, refusal
 
@@ -95,12 +96,6 @@ def doubtful(kernel, **options) -> bool:
     found = compiled(kernel, INPUT, ((1, 1), np.int32), **options)
     assert {w.code for w in found.warnings} <= {"release-removed"}  # of nl.dynamic_range
     return bool(found.programs[0].facts["doubtful_outputs"])
-
-
-def register_of(n):
-    register = nisa.register_alloc()
-    nisa.register_load(register, nl.load(n))
-    return register
 
 
 def test_run_time_decides_about_dynamic_loops() -> None:
