@@ -139,14 +139,9 @@ def test_moving_limit_depends_on_the_destination_only_from_gen4():
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
-        ("trn1", "trn1"),
         ("TRN1N", "trn1"),
-        ("inf2", "trn1"),
-        ("gen2", "trn1"),
         ("Trn2", "trn2"),
         ("trn2u", "trn2"),
-        ("gen3", "trn2"),
-        ("trn3", "trn3"),
         ("GEN4", "trn3"),
     ],
 )

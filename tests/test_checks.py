@@ -163,14 +163,6 @@ def test_a_dry_run_follows_the_policy():
         world.dry_run(counts_with_what_nobody_wrote, X)
 
 
-def test_a_policy_is_part_of_what_a_kernel_is_compiled_for():
-    w = np.zeros((40, 16), np.float32)
-    assert not run(padded_product, X, w, check="unwritten=zero").any()
-    with pytest.raises(errors.UninitializedReadError):
-        run(padded_product, X, w)
-    assert not run(padded_product, X, w, check="unwritten=zero").any()
-
-
 # ---- races --------------------------------------------------------------------------------------
 
 

@@ -204,15 +204,6 @@ def test_a_program_that_ends_its_process_is_no_answer(folder, tool):
         assert code == "program-ended"
 
 
-def test_an_estimate_of_a_program_that_ends_its_process_is_no_answer(folder):
-    found = asked(
-        folder, [(t, {"source": "import os; os._exit(0)"}) for t in ("estimate", "check")]
-    )
-    assert [answer["ok"] for answer in found] == [False, False]
-    assert found[0]["error"]["code"] == "program-ended"
-    assert "status 0 before there was an answer" in found[0]["error"]["message"]
-
-
 def test_texts_that_no_file_can_hold_are_errors_as_data(folder):
     (folder / "round.py").symlink_to("round.py")
     calls = [

@@ -93,11 +93,6 @@ def test_a_missing_script_is_wrong_usage(tmp_path):
     assert done.returncode == 2 and "No such file" in done.stderr
 
 
-def test_an_unknown_platform_is_refused(tmp_path):
-    done = run("--platform", "trn9", "x.py", cwd=tmp_path)
-    assert done.returncode == 1 and "trn9" in done.stderr and "trn2" in done.stderr
-
-
 def test_a_module_runs_with_m_and_the_platform_reaches_it(tmp_path):
     write(tmp_path, "package/__init__.py", "")
     write(

@@ -15,14 +15,6 @@ from nki_dist.errors import OutOfBoundsError
 from tests.isa.helpers import numbers, output
 from tests.isa.skipping import SKIP, Pattern, addresses, at, made, rows
 
-
-def test_nearby_rows_of_the_reference():
-    flat = addresses([[10, 3], [1, 4]], 2)
-    assert flat.tolist() == [2, 3, 4, 5, 12, 13, 14, 15, 22, 23, 24, 25]
-    found = rows((flat, 4), (np.arange(12), 6))
-    assert [(r.start, r.stop) for r in found] == [(0, 4), (4, 6), (6, 8), (8, 12)]
-
-
 # ---- patterns in HBM, anywhere ------------------------------------------------------------------
 
 SHAPE = (12, 10)

@@ -16,7 +16,6 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
-from nki_dist.compat import compiler
 from nki_dist.compat.compiler import AddressRotation, CompileConfig, SpecializationConfig
 from tests.isa.helpers import numbers, output
 from tests.test_checks import both_store
@@ -150,11 +149,6 @@ def test_wrong_configurations(case):
     assert caught.value.code == "compile-config"
 
 
-def test_an_unknown_option_is_pythons_error():
-    with pytest.raises(TypeError, match="no_such_option"):
-        CompileConfig(no_such_option=True)
-
-
 @pytest.mark.parametrize("option", ["compile_config", "specialization_config"])
 def test_0_6_has_no_configurations(option):
     value = CompileConfig() if option == "compile_config" else SpecializationConfig()
@@ -178,10 +172,6 @@ def test_platform_and_configuration_go_together():
     kernel = nki.jit(copied, platform_target="trn3", compile_config=CompileConfig())
     assert kernel.platform == "trn3" and kernel.__name__ == "copied"
     assert np.array_equal(nki.simulate(kernel)(X), X)
-
-
-def test_names_of_the_module():
-    assert {"AddressRotation", "CompileConfig", "SpecializationConfig"} <= {*compiler.__all__}
 
 
 # ---- kinds of dependencies ----------------------------------------------------------------------

@@ -116,11 +116,6 @@ def test_several_products_may_cover_the_zeroes():
     assert counts(estimated(kernel, spec(96, 64))) == [("zeroing dropped", 1, 0)]
 
 
-def test_the_order_written_changes_nothing():
-    p = estimated(summed, spec(96, 64), schedule="program")
-    assert p.changes == [] and "compiler is taken" not in str(p)
-
-
 # ---- repeated loads -----------------------------------------------------------------------------
 
 
