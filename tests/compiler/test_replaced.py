@@ -185,8 +185,10 @@ def test_who_looks_into_a_launch_sees_what_is_not_written_yet():
 
     run = nki.record(nki.jit(kernel))(X)
     assert np.array_equal(run.outputs, X)
-    seen = run.at(line_of(copy, "dma_copy(dst=dst"), times=0)["out"].values
-    assert np.array_equal(seen[:32], X[:32]) and np.isnan(seen[32:]).all()
+    line = line_of(copy, "dma_copy(dst=dst")
+    first, second = (step for step in run.steps() if step.location == line)
+    assert np.array_equal(first.after()["dst"], X[:32])
+    assert np.isnan(second.before()["dst"]).all()
 
 
 def test_what_one_of_two_cores_reads_before_it_writes_counts():
