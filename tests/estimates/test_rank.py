@@ -328,7 +328,7 @@ import json, sys
 from contextlib import redirect_stdout
 from nki_dist.cli.shared.timed import timed
 with redirect_stdout(sys.stderr):
-    found = timed(["again.py"], known=json.loads(sys.argv[1]))
+    found = timed(["again.py"], cached=json.loads(sys.argv[1]))
 print(json.dumps(found))
 """
 
