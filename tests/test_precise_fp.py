@@ -222,6 +222,34 @@ def test_values_are_found_again(monkeypatch):
     assert (rest == -9).sum() == 16 * 8
 
 
+def exchanged(x):
+    """The cores swap what they computed; each adds the other's."""
+    me = nl.program_id(0)
+    mine, theirs = [nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(2)]
+    nisa.tensor_scalar(dst=mine, data=nl.load(x), op0=nl.multiply, operand0=1.1 + me)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+    both_cores = nl.ndarray((2, *x.shape), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    nisa.tensor_tensor(dst=mine, data1=mine, data2=theirs, op=nl.add)
+    nisa.dma_copy(dst=both_cores[me], src=mine)
+    return both_cores, returned_by_core(mine, me)
+
+
+def returned_by_core(tile, me):
+    out = nl.ndarray((2, *tile.shape), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[me], src=tile)
+    return out
+
+
+def test_two_cores_exchange(monkeypatch):
+    x = numbers(10, 12, 5)
+    precise, wide = both(monkeypatch, exchanged, x, lnc=2)
+    want = x.astype(np.float64) * 1.1 + x.astype(np.float64) * 2.1
+    for core in range(2):
+        assert np.abs(precise[1][core] - want).max() > 1e-4
+        np.testing.assert_allclose(wide[1][core], want, rtol=1e-6)
+        assert np.array_equal(wide[0][core], wide[1][core].astype(ml_dtypes.bfloat16))
+
+
 def test_one_narrow_tile_makes_the_exchange_narrow(monkeypatch):
     """Core 1 looks at the bits of what it receives, so nobody may send float32."""
 
