@@ -19,7 +19,7 @@ from bench.mutants.sample import Changes, Mutant
 from bench.mutants.trials import SURVIVED, Trial, Trials, files
 
 ROOT = Path(__file__).parents[2]
-MEMORY = 8 << 30  # bytes of address space per process: a changed size may ask for all there is
+MEMORY = 8 << 30  # bytes of a process, without shared maps: a changed size may ask for all there is
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="keep what was killed earlier")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
     options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     areas = [area for area in AREAS if area.name in (options.area or names)]
     changes = Changes(ROOT)
     chosen = changes.choose(options.size, options.seed, areas)
