@@ -139,13 +139,13 @@ def change(file: Path, diff: str) -> None:
     for hunk in re.split(r"^@@\n", diff, flags=re.MULTILINE):
         lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
         old, new = ("".join(t for kind, t in lines if kind != but).split("...") for but in "+-")
-        assert len(old) == len(new), f"another number of `...` after the change than before:\n{hunk}"
+        assert len(old) == len(new), f"fewer or more `...` after the change than before:\n{hunk}"
         pattern = "^" + "(.*)".join(map(re.escape, old))
         found = list(re.finditer(pattern, content, re.MULTILINE))
         assert len(found) == 1, (
-            f"this is {len(found)} times in {file.name}, not once; let the hunk of the recipe stand "
-            "beside a line that additions leave as it is, with `...` for the rest of one that they "
-            f"change:\n{'...'.join(old)}"
+            f"this is {len(found)} times in {file.name}, not once; let the recipe's hunk stand "
+            "beside a line that additions leave as it is, with `...` for the rest of one that "
+            f"they change:\n{'...'.join(old)}"
         )
         now = "".join(text for pair in zip(new, [*found[0].groups(), ""]) for text in pair)
         content = content[: found[0].start()] + now + content[found[0].end() :]

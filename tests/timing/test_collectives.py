@@ -64,7 +64,7 @@ def test_time_never_falls_with_size_whichever_algorithm_is_chosen() -> None:
     assert all(cost(n) < cost(5 * n) for n in points)
 
 
-@pytest.mark.parametrize("name", ["ring", "mesh", "single_step_mesh", "rdh", "kangaring"])
+@pytest.mark.parametrize("name", [a.name for a in ALGORITHMS])
 def test_every_algorithm_alone_grows_with_size(name: str) -> None:
     times = [cost(n, name) for n in sizes()]
     assert all(a < b for a, b in pairwise(times))
