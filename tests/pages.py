@@ -8,7 +8,7 @@ of the block. Marks:
     ```python needs=P         executed if package P is installed, with the output blocks after it
     ```python as=NAME.py      what the block's file is called
     ```python file=P          of a recipe: written to P in a copy of the repository
-    ```diff file=P            of a recipe: changes P there
+    ```diff file=P            of a recipe: changes P there; `...` is what a line has in that place
     ```sh recipe              of a recipe: what is carried out there
     ```text output            what the block before printed, but for the folders of Python files
     ```text excerpt           beginnings of lines that it printed, in this order, figures included

@@ -131,14 +131,37 @@ def follow(commands: str, folder: Path) -> None:
 
 
 def change(file: Path, diff: str) -> None:
-    """Apply the hunks of a diff, between which stand lines of `@@`."""
+    """Apply the hunks of a diff, between which stand lines of `@@`.
+
+    `...` stands for whatever a line has there, so that a hunk names only what others leave alone.
+    """
     content = file.read_text()
     for hunk in re.split(r"^@@\n", diff, flags=re.MULTILINE):
         lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
-        old, new = ("".join(t for kind, t in lines if kind != but) for but in "+-")
-        assert content.count(f"\n{old}") == 1, f"this isn't once in {file}:\n{old}"
-        content = content.replace(f"\n{old}", f"\n{new}")
+        old, new = ("".join(t for kind, t in lines if kind != but).split("...") for but in "+-")
+        assert len(old) == len(new), f"fewer or more `...` after the change than before:\n{hunk}"
+        pattern = "^" + "(.*)".join(map(re.escape, old))
+        found = list(re.finditer(pattern, content, re.MULTILINE))
+        assert len(found) == 1, (
+            f"this is {len(found)} times in {file.name}, not once; let the recipe's hunk stand "
+            "beside a line that additions leave as it is, with `...` for the rest of one that "
+            f"they change:\n{'...'.join(old)}"
+        )
+        now = "".join(text for pair in zip(new, [*found[0].groups(), ""]) for text in pair)
+        content = content[: found[0].start()] + now + content[found[0].end() :]
     file.write_text(content)
+
+
+def test_a_hunk_leaves_what_it_does_not_name(tmp_path: Path) -> None:
+    file = tmp_path / "page.md"
+    for others in ("a", "a, b"):
+        file.write_text(f"head\n| x | {others}, z | more |\nend\n")
+        change(file, "-| x | ..., z |...\n+| x | ..., y, z |...\n@@\n head\n+new\n")
+        assert file.read_text() == f"head\nnew\n| x | {others}, y, z | more |\nend\n"
+    file.write_text("head\nhead\n")
+    for of in ("gone", "head"):
+        with pytest.raises(AssertionError, match=r"times in page.md, not once"):
+            change(file, f" {of}\n+new\n")
 
 
 def commands() -> set[str]:
@@ -184,6 +207,12 @@ def test_architecture_has_every_room_and_names_files_that_exist() -> None:
     places = [ROOT, ROOT / "nki_dist"]
     lost = [n for n in named if not any(p.exists() for at in places for p in at.glob(f"{n}*"))]
     assert len(named) > 40 and not lost
+
+
+def test_architecture_has_every_pass_of_linking_in_their_order() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.split("| pass | what it does | file |")[1].split("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == nki_dist.link_passes()
 
 
 def test_the_layers_in_contributing_are_the_ones_that_are_checked() -> None:

@@ -59,9 +59,8 @@ class _Linker:
     def linked(self) -> Linked:
         body = self._block(self._program.body)
         spaces, panels = self._spaces(), self._products.panels
-        return Linked(
-            self._program, self._kinds.kinds, self._runs, body, spaces, panels, self._masked
-        )
+        kinds = self._kinds.kinds
+        return Linked(self._program, kinds, self._runs, body, spaces, panels, self._masked)
 
     def _spaces(self) -> dict[Space, int]:
         found: dict[Space, int] = {

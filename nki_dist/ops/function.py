@@ -118,10 +118,18 @@ def functions() -> list[Function]:
     return [_BY_NAME[name] for name in sorted(_BY_NAME)]
 
 
+# NumPy 2.4 warns at each call of these that gives `out` by position.
+_OUT_BY_NAME: Final[dict[np.ufunc, Call]] = {
+    np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
+    np.minimum: lambda a, b, out: np.minimum(a, b, out=out),
+}
+
+
 @functools.cache
 def of_ufunc(ufunc: np.ufunc) -> Function:
     """One of NumPy's, which writes its last argument and reads all others."""
-    return _registered(Function(ufunc.__name__, ufunc, tuple(range(ufunc.nin)), (ufunc.nin,)))
+    call = _OUT_BY_NAME.get(ufunc, ufunc)
+    return _registered(Function(ufunc.__name__, call, tuple(range(ufunc.nin)), (ufunc.nin,)))
 
 
 @functools.cache

@@ -11,8 +11,10 @@ import pytest
 
 import nki_dist.collectives as ncc
 import nki_dist.language as nl
+from nki_dist import arch
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import VARIABLE
+from nki_dist.collectives.question import Question, RankLayout
 from tests.collectives import kernels as K
 from tests.collectives.worlds import mates, run, same_on_cores, whole_numbers
 
@@ -38,16 +40,19 @@ lncs = pytest.mark.parametrize("lnc", [1, 2])
 memories = pytest.mark.parametrize("where", ["hbm", "sbuf"])
 
 
-def usable(name, size):
-    """Whether groups of that size can use an algorithm when they are told to."""
-    return {"rdh": size & (size - 1) == 0, "kangaring": size % 2 == 0}.get(name, True)
+def usable(algorithm, groups):
+    """Whether groups can use it when they are told to: all can, if it says of no need."""
+    trn2 = arch.get("trn2")
+    layout = RankLayout.of(trn2, lnc=2)
+    asked = [Question("all_gather", 4, tuple(group), layout, trn2) for group in groups]
+    return not algorithm.needs or all(map(algorithm.fits, asked))
 
 
 FORCED = [
-    pytest.param(name, ranks, groups, marks=pytest.mark.slow if ranks > 8 else ())
-    for name in (a.name for a in ALGORITHMS)
+    pytest.param(a.name, ranks, groups, marks=pytest.mark.slow if ranks > 8 else ())
+    for a in ALGORITHMS
     for ranks, groups in SMALL + LARGE
-    if usable(name, len(groups[0]))
+    if usable(a, groups)
 ]
 
 

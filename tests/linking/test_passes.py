@@ -94,10 +94,6 @@ CASES: dict[str, tuple[Any, tuple[np.ndarray, ...]]] = {
 WAYS = [*link_passes(), "all", "loads, panels"]
 
 
-def test_every_pass_has_a_kernel_that_it_changes():
-    assert set(CASES) == set(link_passes()) == set(nki.link_passes())
-
-
 def bits(kernel: Any, arguments: Sequence[np.ndarray]) -> bytes:
     """Of two launches, the second of which finds everything linked."""
     with nki.World(ranks=1, host="inprocess") as world:
@@ -142,6 +138,25 @@ def calls(placed: Placed) -> Counter[str]:
     """How often each function is called, in straight runs."""
     made = [placed.steps[step].calls for _, step in steps(placed.body) if type(step) is int]
     return Counter(call[0].name for of in made for call in of)
+
+
+def test_every_pass_has_a_kernel():
+    assert set(CASES) == set(link_passes()) == set(nki.link_passes()), "CASES of this file"
+
+
+@pytest.mark.parametrize("without", link_passes())
+def test_every_pass_changes_its_kernel(without, monkeypatch):
+    """What steps call, or of what kind they are."""
+
+    def called(placed: Placed) -> list[object]:
+        found = [step for _, step in steps(placed.body)]
+        return [
+            [call[0].name for call in placed.steps[of].calls] if type(of) is int else type(of)
+            for of in found
+        ]
+
+    with_it, left = [called(linked(without, of, monkeypatch)) for of in ("", without)]
+    assert with_it != left, f"leaving {without} out changes nothing of its kernel"
 
 
 def test_panels_are_filled_once(monkeypatch):

@@ -13,6 +13,7 @@ from nki_dist.dtypes import bfloat16, float8_e4m3, float32
 from nki_dist.dtypes.scratch import Scratch
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import conversion, copy, find, function, functions, of_ufunc
+from nki_dist.ops.operation import op
 
 
 @pytest.mark.parametrize("made", [copy, fill, of_ufunc(np.add), conversion(float32, bfloat16)])
@@ -28,6 +29,14 @@ def test_a_function_is_found_by_its_name(made):
 def test_two_threads_that_ask_for_the_first_time_get_the_same(asked, arguments):
     """Caches of functions let both of them in."""
     assert asked.__wrapped__(*arguments) is asked(*arguments)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
+def test_a_ufunc_that_warns_of_a_third_argument_is_told_where_to_write(ufunc):
+    a, b, out = np.float32([1, 5, np.nan]), np.float32([4, 2, 3]), np.empty(3, np.float32)
+    op(ufunc, a, b, out).function(a, b, out)
+    np.testing.assert_array_equal(out, ufunc(a, b))
 
 
 def test_other_processes_find_what_nobody_has_asked_for_there():

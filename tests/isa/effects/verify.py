@@ -64,6 +64,7 @@ class Seen:
 @cache
 def observed(opcode: str) -> list[Seen]:
     """All cases of an instruction; nothing of this depends on what it declares."""
+    assert opcode in CASES, f"{opcode} has no case in tests/isa/effects/cases.py"
     return [_seen(case.traced()) for case in CASES[opcode]]
 
 
