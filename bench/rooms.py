@@ -1,6 +1,6 @@
 """Which files of the package a warm launch enters, and how often the work moves between them.
 
-    python -m bench.switches [--list] [--against CHECKOUT]
+    python -m bench.rooms [--list] [--against CHECKOUT]
 
 The launch is `kernel[2](x)` of a one-instruction kernel in this process, compiled and linked
 before. Counted are Python calls and returns in frames of nki_dist: a switch is a step from a frame
