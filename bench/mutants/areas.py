@@ -22,7 +22,8 @@ class Area(NamedTuple):
         files: patterns of paths, from the root.
         part: of the files: everything, what `@instruction(...)` and roles read, or what `@x.cost`
             calls.
-        tests: paths from the root, for all files.
+        tests: paths from the root, for all files: those of files first, then folders, whose tests
+            each take some 15 seconds.
         own: how tests name a file's subject, {} for its stem or a public function of it.
         among: patterns of test files that are run before `tests` if they name the subject.
     """
@@ -51,6 +52,7 @@ _NUMBERS: Final = (
     "tests/test_alu.py",
     "tests/test_precise_fp.py",
     "tests/test_precise_fp_programs.py",
+    "tests/isa",
 )
 _COLLECTIVES: Final = (
     "tests/collectives/test_algorithms.py",
@@ -83,6 +85,8 @@ _COMPILER: Final = (
     "tests/isa/test_nc_matmul.py",
     "tests/isa/test_nc_matmul_limits.py",
     "tests/runtime/test_dry_run.py",
+    "tests/compiler",
+    "tests/isa",
 )
 _DECLARED: Final = (
     "tests/isa/test_declared_operands.py",
@@ -91,7 +95,9 @@ _DECLARED: Final = (
     "tests/test_coverage_page.py",
     "tests/test_public_api.py",
 )
+_REFUSED: Final = ("tests/refusals", "tests/isa", "tests/language")
 _FIGURES: Final = "tests/arch/test_every_figure_matters.py"
+_TIMED: Final = ("tests/timing", "tests/estimates")
 _NAMED: Final = (
     "tests/isa/test_*.py",
     "tests/collectives/test_[clopv]*.py",
@@ -122,6 +128,8 @@ _BOUND: Final = (
         )
     ),
     "tests/isa/effects/test_effects.py",
+    "tests/linking",
+    "tests/isa",
 )
 _RUN: Final = tuple(
     f"tests/runtime/test_{name}.py"
@@ -137,7 +145,7 @@ AREAS: Final = (
         "declarations",
         _ISA,
         DECLARATIONS,
-        (*_DECLARED, "tests/timing/test_messages.py", _FIGURES),
+        (*_DECLARED, "tests/timing/test_messages.py", _FIGURES, *_REFUSED),
         r"\b(?:nisa|ncc)\.{}\b",
         _NAMED,
     ),
@@ -159,19 +167,20 @@ AREAS: Final = (
             "tests/collectives/test_replica_group.py",
             "tests/runtime/test_dry_run.py",
             *_DECLARED,
+            *_REFUSED,
         ),
     ),
     Area(
         "costs",
         _ISA,
         COSTS,
-        ("tests/timing/test_costs.py", "tests/timing/test_replay.py", _FIGURES),
+        ("tests/timing/test_costs.py", "tests/timing/test_replay.py", _FIGURES, *_TIMED),
     ),
     Area(
         "timing",
         ("nki_dist/timing/*.py", "nki_dist/isa/timing_rules.py"),
         WHOLE,
-        (*_TIMING, _FIGURES),
+        (*_TIMING, _FIGURES, *_TIMED, "tests/report"),
     ),
     Area(
         "passes",
@@ -197,13 +206,13 @@ AREAS: Final = (
             ),
         ),
         WHOLE,
-        (*_COLLECTIVES, _FIGURES),
+        (*_COLLECTIVES, _FIGURES, "tests/timing"),
     ),
     Area(
         "layout",
         ("nki_dist/hbm/layout.py",),
         WHOLE,
-        ("tests/hbm/test_layout.py",),
+        ("tests/hbm/test_layout.py", "tests/hbm"),
     ),
     Area(
         "links",
@@ -217,6 +226,8 @@ AREAS: Final = (
             "tests/transport/test_ring.py",
             "tests/transport/test_links.py",
             "tests/transport/test_wakes_and_growth.py",
+            "tests/transport/test_node_memory.py",
+            "tests/insight/test_records.py",
         ),
     ),
     Area(
@@ -238,16 +249,13 @@ AREAS: Final = (
         # All but what needs Ray.
         ("nki_dist/runtime/[!r]*.py", "nki_dist/runtime/r[!a]*.py", "nki_dist/runtime/races.py"),
         WHOLE,
-        (*_BOUND, *_RUN, "tests/insight/test_records.py", "tests/insight/test_memory.py"),
+        (*_BOUND, *_RUN, "tests/insight"),
     ),
     Area(
         "stepping",
         ("nki_dist/runtime/stepping/*.py",),
         WHOLE,
-        tuple(
-            f"tests/debug/test_{name}.py"
-            for name in ("values", "cores", "memory", "rounds", "same_bits", "debuggers")
-        ),
+        ("tests/debug", "tests/insight"),
     ),
 )
 

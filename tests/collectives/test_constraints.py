@@ -52,6 +52,10 @@ REFUSED = {
     "list lengths": (reduce(t(4, 3, count=2), t(4, 3)), r"srcs 2, dsts 1"),
     "list in a list": (reduce(lambda: [[hbm(4, 3)]], t(4, 3)), r"srcs\[0\] is a list"),
     "no list": (reduce(lambda: hbm(4, 3), t(4, 3)), r"srcs must be a list"),
+    "one in no list": (
+        lambda: ncc.collective_permute([hbm(4, 3)], hbm(4, 3), [(0, 1)]),
+        r"dsts must be a list",
+    ),
     "empty list": (reduce(list, list), r"srcs must be a list of at least one"),
     "sizes": (reduce(t(4, 3), t(4, 4)), r"dsts has shape \(4, 4\), srcs \(4, 3\)"),
     "partitions": (reduce(t(4, 3, make=sbuf), t(3, 4, make=sbuf)), r"partition by partition"),

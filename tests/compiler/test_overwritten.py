@@ -95,6 +95,21 @@ def test_a_partial_write_through_the_other_loses_only_that_part() -> None:
     compiled(clean, INPUT)
 
 
+def test_what_was_never_written_is_not_lost() -> None:
+    def kernel(a):
+        out = _out(a)
+        one, two = _tile("one", (0, 0)), _tile("two", (0, 80), (64, 20))
+        whole = nl.ndarray(a.shape, a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=one[:, 0:20], src=a[:, 0:20])
+        nisa.memset(dst=two, value=1)
+        nisa.tensor_copy(dst=whole, src=one)
+        nisa.dma_copy(dst=out[:, 0:20], src=whole[:, 0:20])
+        nisa.dma_copy(dst=out[:, 20:40], src=two)
+        return out
+
+    compiled(kernel, INPUT)
+
+
 def test_lifetimes_that_do_not_meet_may_share_an_address() -> None:
     def kernel(a):
         out = _out(a)

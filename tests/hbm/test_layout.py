@@ -72,6 +72,18 @@ def test_what_is_read_afterwards_comes_first(launch):
     assert [s.shape for s in layout.inputs] == [shape for shape, _ in SHAPES]
 
 
+def test_what_stays_in_hbm_has_no_place_in_the_stack(launch):
+    layout = lay_out(launch, resident=frozenset({("shared", 0), ("input", 1)}))
+    assert layout.offsets == {
+        ("input", 3): 0,
+        ("shared", 1): 192,
+        ("input", 0): 192 + 320,
+        ("input", 2): 512 + 64,
+    }
+    assert [part[:2] for part in layout.poisoned] == [(0, 60)]
+    assert [part[:2] for part in layout.unwritten] == [(192, 452)]
+
+
 @pytest.mark.parametrize(
     ("common", "there", "stack", "size"),
     [

@@ -165,6 +165,7 @@ def test_what_is_warned_of_is_warned_of_on_every_line():
         if isinstance(w, CompilerMayRejectWarning) and w.code == "enum-number"
     ]
     assert len({w.location for w in found}) == 2
+    assert {w.hint for w in found} == {"write nisa.dge_mode.hwdge"}
 
 
 def test_operands_of_one_storage_are_told_from_others():

@@ -55,6 +55,10 @@ def test_reshape_needs_a_copy_exactly_when_numpy_says_so(case):
     np.testing.assert_array_equal(got, expected)
 
 
+def test_a_dimension_of_size_1_has_the_stride_of_contiguous_elements():
+    assert reshaped_strides((4,), (10,), (1, 4, 1), 1) == (40, 10, 1)
+
+
 @FIXED
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5))
 def test_contiguous_strides_are_numpys(shape):

@@ -180,6 +180,12 @@ SELECTIONS = [
         cycles(3 * 150 + 1025, known=False),
     ),
     Row(
+        "nc_n_gather",
+        "and not before",
+        lambda: nisa.nc_n_gather(sb(1024), sb(401), sb(1024, dtype=U32)),
+        cycles(2 * 150 + 1024, known=False),
+    ),
+    Row(
         "nonzero_with_count",
         "",
         lambda: nisa.nonzero_with_count(sb(402, dtype=I32), sb(401)),
