@@ -127,7 +127,7 @@ class Chains:
         factors = None if spec.factors_of is None else spec.factors_of(i, self._arch)
         if factors is not None and factors.is_static and 0 not in factors.dst.strides:
             return self._multiplied(i, factors)
-        if facts is None or facts.operands is None:
+        if facts is None:
             if self.open:
                 self._looked(accesses(i))
             for a in spec.writes(i):

@@ -9,6 +9,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compiler.missing import where_missing
+from nki_dist.compiler.passes import unwritten
 from nki_dist.errors import DeadlockError, UninitializedReadError, UnwrittenOutputWarning
 from tests.compiler.between import register_of
 from tests.compiler.compiling import compiled, line_of
@@ -109,6 +110,12 @@ def test_run_time_decides_about_dynamic_loops() -> None:
 
     assert doubtful(lambda a, n: kernel(a, n, False))
     assert not doubtful(lambda a, n: kernel(a, n, True))
+
+
+def test_run_time_decides_about_what_is_too_large_to_follow(monkeypatch) -> None:
+    monkeypatch.setattr(unwritten, "LARGEST", 100)
+    made = compiled(tail_forgotten, INPUT)
+    assert not made.warnings and made.programs[0].facts["doubtful_outputs"]
 
 
 def test_run_time_decides_about_run_time_places() -> None:

@@ -66,6 +66,19 @@ def test_a_run_time_index_keeps_a_pattern_in_its_partitions() -> None:
         run(kernel, X, np.array([[8]], np.int32))
 
 
+def test_dimensions_that_go_on_in_others_count_as_one() -> None:
+    def kernel(free: tuple[int, ...]) -> None:
+        tile = nl.ndarray((4, 3, 3, 3, 3, 3), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(tile, value=0)
+        part = tile[(slice(None), *[slice(0, n) for n in free])]
+        nisa.tensor_copy(part, part)
+
+    for free in ((2, 2, 2, 2, 3), (2, 2, 1, 2, 2), (2, 3, 3, 3, 3)):
+        run(lambda x, free=free: [kernel(free), output(nl.load(x))][1], X)
+    with pytest.raises(NkiValidationError, match="5 free dimensions after merging contiguous"):
+        run(lambda x: kernel((2, 2, 2, 2, 2)), X)
+
+
 STARTS = [
     (1, [0, 32, 64, 96], [1, 16, 127]),
     (32, [0, 32, 64, 96], [31, 48]),

@@ -157,12 +157,14 @@ def test_unary_operators_and_rsqrt_on_gpsimd():
 
 X = np.ones((8, 6), np.float32)
 N = np.ones((8, 6), np.int32)
+BITWISE = {"op0": nl.bitwise_or, "op1": nl.bitwise_or}
 REFUSED = [
     ("same number of elements", X, {"outputs": ((8, 5), np.float32)}, {}),
     ("same number of partitions", X, {"outputs": ((7, 6), np.float32)}, {}),
     ("operand0 is None", X, {}, {"operand0": None}),
     ("need one width", N, {"outputs": ((8, 6), np.int8)}, {"op0": nl.bitwise_or, "operand0": 1}),
     ("takes whole numbers", N, {}, {"op0": nl.bitwise_or, "operand0": 1.5}),
+    ("operand1 has dtype float32", N, {"columns": (N[:, :1], X[:, :1])}, BITWISE),
     ("allowed there: rsqrt", X, {}, {"engine": nisa.engine.gpsimd}),
     ("needs NeuronCore-v3", X, {"platform": "trn1"}, {"engine": nisa.engine.scalar}),
     ("is in PSUM, which the GpSimd", X, {"psum": (0,)}, {"op0": nl.rsqrt, "operand0": 0}),
