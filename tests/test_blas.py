@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
-from nki_dist.linking.blas import OneBlasThread
+from nki_dist.linking.blas import OneBlasThread, features
 
 
 @nki.jit
@@ -106,3 +106,8 @@ def test_a_use_that_never_came_to_its_end_is_forgotten_with_its_frame() -> None:
         with limit.use():
             pass
         assert blas_threads() == before
+
+
+def test_features_are_those_that_numpy_says_it_found() -> None:
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    assert features() == f"NumPy for {' '.join(found) or 'any processor'}"

@@ -129,6 +129,7 @@ _BOUND: Final = (
         )
     ),
     "tests/isa/effects/test_effects.py",
+    "tests/test_blas.py",
     "tests/linking",
     "tests/isa",
 )
