@@ -162,6 +162,16 @@ def test_a_name_that_hands_on_a_tensor_is_refused():
     refused(kernel, "gives this name another", "loop-carries-name")
 
 
+def test_rounds_have_no_order_to_keep():
+    def kernel(x, count):
+        with nl.no_reorder():
+            for _ in nl.dynamic_range(loaded(count)):
+                pass
+        return x
+
+    refused(kernel, "aren't supported inside nl.no_reorder", "loop-in-no-reorder")
+
+
 def test_a_tensor_of_the_body_ends_with_its_loop():
     def kernel(x, count):
         made = []

@@ -140,6 +140,13 @@ def test_a_cumulative_load_needs_a_start():
     refuse("imm1 is None", body, outputs=[(X.shape, np.float32)])
 
 
+def test_what_is_accumulated_has_an_operand_for_each_partition():
+    def body(data, column, dst):
+        nisa.tensor_scalar_cumulative(dst, data, nl.add, nl.add, column)
+
+    refuse(r"imm0 has shape \(8, 2\)", body, (X, X[:, :2]), [(X.shape, np.float32)])
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("tile", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.int16])

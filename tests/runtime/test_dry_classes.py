@@ -110,6 +110,11 @@ def columns(ranks: int, width: int = 4) -> list[list[int]]:
     return np.arange(ranks).reshape(-1, width).T.tolist()
 
 
+def outer(ranks: int) -> list[list[int]]:
+    """Of four ranks the first and the last, the others alone."""
+    return [group for a, b, c, d in rows(ranks) for group in ([a, d], [b], [c])]
+
+
 def everybody(ranks: int) -> list[list[int]]:
     return [list(range(ranks))]
 
@@ -136,6 +141,7 @@ def table(ranks: int) -> nki.TensorSpec:
 CASES = {
     "layer": Case(layer, lambda n: (X, rows(n), columns(n), next_stage(n))),
     "layer, one core": Case(layer, lambda n: (X, rows(n), columns(n), next_stage(n)), 1),
+    "first or second": Case(layer, lambda n: (X, rows(n, 2), outer(n), next_stage(n))),
     "all_reduce": Case(C.all_reduce, lambda n: (X, everybody(n), nl.add)),
     "all_reduce in SBUF": Case(C.all_reduce, lambda n: (X, columns(n), nl.add, "sbuf")),
     "uneven groups": Case(C.all_reduce, lambda n: (X, uneven(n), nl.add)),

@@ -157,8 +157,9 @@ def test_a_view_that_outlives_its_launch_frees_nothing(trio):
     trio.send(0, 1, np.ones(INLINE, np.float32))
     (old,) = trio.links[1].poll()
     trio.links[1].end()
-    trio.begin(2)
-    trio.send(0, 1, np.full(INLINE, 2, np.float32))
+    for n in (0, 2):
+        trio.links[n].begin(2)
+    trio.send(0, 2, np.full(INLINE, 2, np.float32))
     before = bytes(trio.links[0].payloads._table)
     del old
     gc.collect()

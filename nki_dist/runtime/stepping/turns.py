@@ -125,7 +125,6 @@ class InThread:
         self._wait = wait
         self._back.release()
         self._go.acquire()
-        self.check()
         return self._payload
 
     def check(self) -> None:
