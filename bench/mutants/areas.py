@@ -243,7 +243,7 @@ AREAS: Final = (
         "ops",
         ("nki_dist/ops/*.py",),
         WHOLE,
-        (*_OPERATIONS, *_BOUND),
+        (*_OPERATIONS, "tests/language", *_BOUND),
     ),
     Area(
         "linking",
