@@ -61,6 +61,7 @@ PROCESS_WIDE = {
     "nki_dist.core_actor.metrics.exported": "Ray is given a metric once for each process",
     "nki_dist.core_actor.ray_start.slow_starts": "what Ray prints in this process",
     "nki_dist.launcher.idle.idlers": "one thread looks at all worlds that may idle",
+    "nki_dist.compat.spike.get_spike_singleton": "AWS's runtime, too, is one in a process",
     "nki_dist.launcher.session.in_task": "a process of Ray's is one from its start to its end",
     "nki_dist.launcher.session.session": "implicit worlds and compiled kernels stay warm",
 }

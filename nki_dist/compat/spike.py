@@ -2,7 +2,7 @@
 
 `SpikeTensor` is `DeviceTensor`. What `Spike` allocates are bytes of this process, which no kernel
 sees: on a device only compiled kernels (NEFFs) take them. Whatever a `core_id` says, a process is
-one simulated rank.
+one simulated rank. `reset` frees what the runtime allocated; DeviceTensors aren't its, and stay.
 
 Names and arguments are those of aws-neuron/nkipy.
 """
@@ -10,7 +10,10 @@ Names and arguments are those of aws-neuron/nkipy.
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -33,6 +36,18 @@ class SpikeModel(CompiledKernel):
     def load_from_neff(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Always raises LaunchError."""
         only_for_hardware(f"{cls.__name__}.load_from_neff")
+
+
+class NrtModel(CompiledKernel):
+    """The same, of the lower level."""
+
+
+class SystemTraceSession(CompiledKernel):
+    """A trace of a device; can't be made."""
+
+
+class SpikeProfiler(CompiledKernel):
+    """A profiler of NEFFs; can't be made."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,15 @@ class Spike:
         """What is there."""
         return self._part(tensor, offset, size).tobytes()
 
+    tensor_write_from_pybuffer = tensor_write
+
+    def tensor_read_to_pybuffer(
+        self, tensor: NrtTensor, buffer: Any, offset: int = 0, size: int = 0
+    ) -> None:
+        """Read to the beginning of a writable buffer; a size of 0 means as much as it holds."""
+        into = np.frombuffer(buffer, np.uint8)
+        into[: size or None] = self._part(tensor, offset, size or into.size)
+
     def load_model(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Always raises LaunchError, as do the other functions of models."""
         only_for_hardware("a model of spike")
@@ -147,5 +171,28 @@ class Spike:
         return tensor._data[offset:end]
 
 
+@lru_cache(maxsize=1)
+def get_spike_singleton() -> Spike:
+    """The runtime of this process."""
+    return Spike()
+
+
+def configure(visible_cores: Iterable[int] | None = None) -> None:
+    """Set NEURON_RT_VISIBLE_CORES, before the runtime is first used or after `reset`.
+
+    Raises:
+        LaunchError: the runtime is in use.
+    """
+    if get_spike_singleton.cache_info().currsize:
+        message = "spike.configure while the runtime is in use; call spike.reset() first"
+        raise LaunchError(message, location=users_line(), code="world-option")
+    if visible_cores is not None:
+        os.environ[CORES_VARIABLE] = ",".join(map(str, visible_cores))
+
+
 def reset() -> None:
-    """Nothing: what a `Spike` allocated ends with it, and nothing else is kept."""
+    """Close the runtime, if it is in use, and warn of that; the next use makes another."""
+    if get_spike_singleton.cache_info().currsize:
+        warnings.warn("spike.reset() has freed what the runtime allocated", stacklevel=2)
+        get_spike_singleton().close()
+        get_spike_singleton.cache_clear()

@@ -18,7 +18,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compat import nkipy_runtime, spike
 from nki_dist.compat.nkipy_runtime import DeviceKernel, DeviceTensor
-from nki_dist.errors import LaunchError, OutOfBoundsError
+from nki_dist.errors import LaunchError, NkiError, OutOfBoundsError
 
 REF = Path(os.environ.get("NKI_REF", "checkouts"), "nkipy").absolute()
 
@@ -161,6 +161,8 @@ def test_what_needs_a_neff_says_so():
         ("SpikeModel.load_from_neff", lambda: spike.SpikeModel.load_from_neff("k.neff")),
         ("DeviceKernel.load_from_neff", lambda: DeviceKernel.load_from_neff("k.neff", name="k")),
         ("SpikeModel", lambda: spike.SpikeModel(None, "k", "k.neff")),
+        ("SystemTraceSession", lambda: spike.SystemTraceSession(0)),
+        ("SpikeProfiler", lambda: spike.SpikeProfiler()),
         ("a model of spike", lambda: spike.Spike().load_model("k.neff")),
         ("a model of spike", lambda: spike.Spike().execute(None, {}, {})),
         ("CompiledKernel", lambda: nkipy_runtime.CompiledKernel(scaled_sum, "k.neff")),
@@ -193,8 +195,14 @@ def test_memory_is_written_and_read_by_bytes():
     runtime.tensor_write(tensor, b"abc", 2)
     part = runtime.slice_from_tensor(tensor, 3, 4, "part")
     assert (part.size, part.name, runtime.tensor_read(part)) == (4, "part", b"bc\0\0")
-    runtime.tensor_write(part, np.array([1.5], ml_dtypes.bfloat16), 2)
+    runtime.tensor_write_from_pybuffer(part, np.array([1.5], ml_dtypes.bfloat16), 2)
     assert runtime.tensor_read(tensor, 2, 5) == b"abc\xc0\x3f"
+    into = np.zeros((1, 3), ml_dtypes.bfloat16)
+    runtime.tensor_read_to_pybuffer(tensor, into, offset=5, size=2)
+    assert into.tolist() == [[1.5, 0, 0]]
+    into = bytearray(3)
+    runtime.tensor_read_to_pybuffer(tensor, into, 2)
+    assert into == b"abc"
     for call in (
         lambda: runtime.tensor_write(tensor, b"abc", 8),
         lambda: runtime.tensor_read(tensor, 8, 3),
@@ -211,6 +219,24 @@ def test_memory_is_written_and_read_by_bytes():
     assert runtime.close() == 0
     with pytest.raises(LaunchError, match="tensor part was freed, or its runtime closed"):
         runtime.tensor_read(part)
+
+
+def test_the_runtime_is_one_and_is_configured_before_it_is_used(monkeypatch):
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "5")  # put back afterwards
+    spike.reset()
+    spike.configure(visible_cores=[0, 2, 3])
+    assert spike.Spike.get_visible_neuron_core_count() == 3
+    runtime = spike.get_spike_singleton()
+    tensor = runtime.allocate_tensor(1, name="t")
+    assert spike.get_spike_singleton() is runtime
+    with pytest.raises(LaunchError, match=r"while the runtime is in use; call spike\.reset"):
+        spike.configure(visible_cores=range(2))
+    with pytest.warns(UserWarning, match="freed what the runtime allocated"):
+        spike.reset()
+    with pytest.raises(NkiError, match="its runtime closed"):
+        runtime.tensor_read(tensor)
+    spike.configure(visible_cores=range(2))
+    assert spike.Spike.get_visible_neuron_core_count() == 2
 
 
 @pytest.mark.parametrize(("text", "cores"), [(None, 1), ("7", 1), ("0-3,8", 5), ("0-3,2-5", 6)])
