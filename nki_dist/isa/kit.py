@@ -226,19 +226,15 @@ class Kit:
         if all(a.shape == first for a in accesses):
             return list(accesses)
         keep = 0 if whole else 1
-        patterns = refine([list(zip(a.shape[keep:], a.strides[keep:])) for a in accesses])
-        if patterns is None:
+        common = refine([(a.shape[keep:], a.strides[keep:]) for a in accesses])
+        if common is None:
             return None
+        free, strides = common
         return [
             Access(
-                a.storage,
-                a.offset,
-                a.shape[:keep] + tuple(n for n, _ in p),
-                a.strides[:keep] + tuple(s for _, s in p),
-                a.dtype,
-                a.dynamic,
+                a.storage, a.offset, a.shape[:keep] + free, a.strides[:keep] + s, a.dtype, a.dynamic
             )
-            for a, p in zip(accesses, patterns)
+            for a, s in zip(accesses, strides)
         ]
 
     def convert(self, src: DType, dst: DType) -> Function:

@@ -11,6 +11,7 @@ from nki_dist.codes.picture import outside
 from nki_dist.errors import OutOfBoundsError, invalid
 from nki_dist.isa.indirection import table
 from nki_dist.isa.tracing import todays_kernel
+from nki_dist.ops.place import joined
 from nki_dist.program import Access
 from nki_dist.program.access import reach
 
@@ -69,12 +70,7 @@ def check_dimensions(name: str, a: Access) -> None:
     The compiler of Beta 1 made several instructions of one with more, as for nki-samples'
     `interpolate_trilinear_2x_fwd`.
     """
-    pieces: list[int] = []
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if n > 1 and not (pieces and pieces[-1] == n * stride):
-            pieces.append(stride)
-        elif n > 1:
-            pieces[-1] = stride
+    pieces = joined(a.shape[1:], a.strides[1:])
     if len(pieces) > 4 and todays_kernel():
         message = (
             f"{name} has shape {a.shape} and strides {a.strides}, {len(pieces)} free dimensions "
