@@ -26,6 +26,31 @@ import numpy as np
 
 from nki_dist.errors import invalid
 
+# What `nl` has by these names, too.
+__all__ = [
+    "DType",
+    "bfloat16",
+    "bool_",
+    "float4_e2m1fn_x4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fn_x4",
+    "float8_e5m2",
+    "float8_e5m2_x4",
+    "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "tfloat32",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
 _RAW: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 

@@ -5,29 +5,8 @@
 from types import ModuleType as _ModuleType
 from typing import NoReturn as _NoReturn
 
-from nki_dist.dtypes import (
-    DType,
-    bfloat16,
-    bool_,
-    float4_e2m1fn_x4,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e4m3fn_x4,
-    float8_e5m2,
-    float8_e5m2_x4,
-    float8_e8m0fnu,
-    float16,
-    float32,
-    int8,
-    int16,
-    int32,
-    int64,
-    tfloat32,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from nki_dist.dtypes.dtype import *
+from nki_dist.dtypes.dtype import bool_ as bool
 from nki_dist.language.control import (
     affine_range,
     dynamic_range,
@@ -92,7 +71,6 @@ from nki_dist.language.transfer import (
 from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
 
 # Spellings that published kernels use besides the documented ones.
-bool = bool_
 range = static_range
 
 # Without the submodules: `from nki.language import *` must not replace Python's `math`.
