@@ -74,7 +74,9 @@ class Kit:
         workspace: scratch shared with other cores of the thread; one's own if None.
     """
 
-    wires: Any  # those of the core, or what stands for them where there is none
+    # Those of the core, or what stands for them where there is none.
+    wires: Any
+    registers: Any  # of the sequencer; operations name them by `RegisterNumber`
 
     def __init__(
         self,
@@ -86,10 +88,11 @@ class Kit:
         self._buffer = buffer
         self.core = core
         self.slot, self.state, self.wires = core
+        self.registers = core.state.registers
         self.arch = arch
-        self._workspace = workspace or Workspace()
+        self.workspace = workspace or Workspace()  # that the cores of the thread share
         self._per_instruction: dict[tuple[int, int], np.ndarray] = {}
-        self._scratch = self._workspace.arrays
+        self._scratch = self.workspace.arrays
         self._slot = 0
         # One entry for two bytes of a PSUM storage: which elements the next matmul adds to.
         self.masks: dict[int, np.ndarray] = {}
@@ -109,21 +112,11 @@ class Kit:
         """
         self._slot = 0
         self.named = False
-        self._scratch = self._per_instruction if waits else self._workspace.arrays
-
-    @property
-    def casts(self) -> Scratch:
-        """Working memory of conversions, which those who run in turn share."""
-        return self._workspace.casts
-
-    @property
-    def workspace(self) -> Workspace:
-        """Scratch that the cores of the thread share."""
-        return self._workspace
+        self._scratch = self._per_instruction if waits else self.workspace.arrays
 
     def step(self, operations: Sequence[Operation]) -> Step:
         """A function that carries out operations on arrays of this kit."""
-        return step_of(operations, self._workspace.casts)
+        return step_of(operations, self.workspace.casts)
 
     # ---- arrays ---------------------------------------------------------------------------
 
@@ -189,12 +182,6 @@ class Kit:
     def rank(self) -> Any:
         """The rank that runs the program."""
         return self.slot.rank
-
-    @property
-    def registers(self) -> Any:
-        """What holds the registers of the sequencer; operations name them by
-        `RegisterNumber`."""
-        return self.state.registers
 
     def accumulating(self, a: Access) -> Array:
         """Which elements of a PSUM tile hold what matmuls left, where that is decided at run time.
