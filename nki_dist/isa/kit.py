@@ -260,6 +260,12 @@ class Kit:
             return array, [op(convert, view[last], array[last])]
         return array, [op(convert, view, array)]
 
+    def save(self, a: Access, array: Array, compute: DType = float32) -> Operation:
+        """What writes a contiguous array with the operand's element order to the operand."""
+        last = last_writes(a) or ()
+        source = array.reshape(a.shape)[last]
+        return op(self.convert(compute, a.dtype), self.view(a)[last], source)
+
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
     ) -> tuple[Array, list[Array], Wrap]:
@@ -303,10 +309,7 @@ class Kit:
             before.append(filled)
             inputs.append(array.reshape(a.shape[0], -1))
         out = self.scratch(shape, compute.storage)
-        convert = self.convert(compute, dst.dtype)
-        last = last_writes(dst) or ()
-        after = [op(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
-        return out, inputs, _wrap(before, after)
+        return out, inputs, _wrap(before, [self.save(dst, out, compute)])
 
 
 def per_partition(a: Access, rank: int) -> Access:

@@ -19,8 +19,8 @@ from nki_dist.isa.checks import check_elements, check_result
 from nki_dist.isa.effects import Effects, Mask, of_one, tile_of
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Array
-from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
+from nki_dist.isa.reach import start_partition
 from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import array_tile, per_element, product_cycles
 from nki_dist.ops.function import function

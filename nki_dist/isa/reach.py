@@ -97,11 +97,12 @@ def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
 
 def engine_reaches(a: Access, arch: Arch) -> bool:
     """Whether a compute engine can access an on-chip operand's partitions (arch.limits)."""
-    return start_partition_allowed(_start(a), a.shape[0], arch)
+    return start_partition_allowed(start_partition(a), a.shape[0], arch)
 
 
-def _start(a: Access) -> int:
-    """First partition; tensors without an address are placed where engines reach all of them."""
+def start_partition(a: Access) -> int:
+    """First partition, counted from the memory's where the address is known: tensors without one
+    are placed where engines reach all of them."""
     address = a.storage.address
     return a.start_partition + (0 if address is None else address[0])
 
@@ -109,12 +110,10 @@ def _start(a: Access) -> int:
 def check_start(name: str, a: Access, arch: Arch) -> None:
     """Compute engines access partitions from the start of a quadrant only."""
     if not engine_reaches(a, arch):
-        starts = allowed_start_partitions(a.shape[0], arch)
-        allowed = ", ".join(map(str, starts)) or "nowhere"
+        first, count = start_partition(a), a.shape[0]
+        allowed = ", ".join(map(str, allowed_start_partitions(count, arch))) or "nowhere"
         message = (
-            f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
-            f"engine accesses {a.shape[0]} partitions from {allowed} only"
+            f"{name} starts at partition {first} of {a.region.value} ({a.storage.label}); an "
+            f"engine accesses {count} partitions from {allowed} only"
         )
-        raise invalid(
-            message, code="partition-start", got=_start(a), partitions=a.shape[0], allowed=allowed
-        )
+        raise invalid(message, code="partition-start", got=first, partitions=count, allowed=allowed)

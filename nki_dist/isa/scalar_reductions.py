@@ -15,7 +15,7 @@ from nki_dist.isa.checks import same_tile, tile_dtype, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise, scan
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.rows import column, private_rows, save_rows
+from nki_dist.isa.rows import column, private_rows
 from nki_dist.isa.spec import Arch, Instruction, Kit, instruction
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import copy, function
@@ -162,7 +162,7 @@ def _tensor_scalar_cumulative_meaning(i: Instruction, kit: Kit) -> list[Operatio
         op(copy, start, first),
         op(_run, start, op1.name, values),
         op(copy, held, values[:, -1]),
-        save_rows(kit, i["dst"], values),
+        kit.save(i["dst"], values),
     ]
 
 

@@ -14,7 +14,6 @@ from nki_dist.isa.accumulate import (
     accumulate,
     one_per_partition,
     read_out,
-    reduces,
     summed,
 )
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
@@ -24,7 +23,7 @@ from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import FLAG, Choice, Custom, Number, Op, read, write
-from nki_dist.isa.rows import column, private_rows, save_rows
+from nki_dist.isa.rows import column, private_rows
 from nki_dist.isa.spec import Arch, Cost, Instruction, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, pair_cycles, per_element
 from nki_dist.ops.arrays import copy_where
@@ -188,9 +187,9 @@ def _select_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         *load_other,
         op(test, predicate, 0, mask),
         op(copy_where, values, other, mask.reshape(values.shape)),
-        save_rows(kit, i["dst"], values),
-        *(total if reduces(cmd) else []),
-        *read_out(kit, "vector", data, i["reduce_res"]),
+        kit.save(i["dst"], values),
+        *total,
+        *read_out(i, kit, data),
     ]
 
 

@@ -99,11 +99,9 @@ def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
         return issue_cycles(n, arch)
     in_psum = sum(a.region.value == "psum" for a in sides)
     packed = all(a.strides[-1] == 1 or a.shape[-1] == 1 for a in sides)
-    if in_psum == 0 and packed:
-        return issue_cycles(n / arch.vector_width_16bit, arch)
-    if (in_psum == 0 and not packed) or (in_psum == 1 and packed):
-        return issue_cycles(n / second_mode(arch), arch)
-    return issue_cycles(n, arch)
+    # Each of the two that doesn't hold takes a mode away.
+    modes = (n / arch.vector_width_16bit, n / second_mode(arch), n, n)
+    return issue_cycles(modes[in_psum + (not packed)], arch)
 
 
 def pair_cycles(dst: Access, a: Access, b: Access, arch: Arch, modes: bool = True) -> float:
