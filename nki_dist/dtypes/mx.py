@@ -107,11 +107,9 @@ def _pack_fp4(values: Array) -> Array:
 @functools.cache
 def _fp4_pairs() -> Array:
     """For each byte, its two float32 values side by side in memory."""
-    values, codes = tables.narrow_values(_FP4), np.arange(256)
+    values, codes = tables.values_of(_FP4), np.arange(256)
     pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=-1).view(np.uint64)
-    table = pairs.reshape(256)
-    table.flags.writeable = False
-    return table
+    return tables.frozen(pairs.reshape(256))
 
 
 def e8m0_to_float32(codes: Any) -> Array:

@@ -37,18 +37,6 @@ def reduces(cmd: reduce_cmd) -> bool:
 
 
 @rule
-def one_per_partition(i: Instruction, arch: Arch, names: tuple[str, ...], of: str) -> None:
-    """Tiles, or None, with one element for each partition of another operand."""
-    for name in names:
-        a, partitions = i[name], i[of].shape[0]
-        if a is not None and (a.shape[0] != partitions or a.free_size != 1):
-            message = (
-                f"{name} has shape {a.shape}; allowed: ({partitions}, 1), one element per partition"
-            )
-            raise invalid(message, code="operand-vector", got=a.shape, allowed=(partitions, 1))
-
-
-@rule
 def initial_value(
     i: Instruction, arch: Arch, names: tuple[str, ...], of: str, unset: Any = None
 ) -> None:

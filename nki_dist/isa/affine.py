@@ -17,7 +17,7 @@ from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, rule, same_partitions
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import move
-from nki_dist.isa.effects import CLEAN, OPTIMISTIC, Effects, copies
+from nki_dist.isa.effects import NOTHING_ELSE, OPTIMISTIC, Effects, copies
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.matmul import flat
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
@@ -143,7 +143,7 @@ _EXACT_FLOAT = 2**24
 
 @instruction(
     engines="gpsimd",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     checks=[fits_pattern("dst")],
     cost=on_gpsimd("dst"),
 )

@@ -20,7 +20,7 @@ from nki_dist.isa.transfers import Block, cut, permuted
 from nki_dist.ops.function import copy, function
 from nki_dist.program import Access, Instruction
 
-_AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 _HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
 
 
@@ -31,8 +31,8 @@ def _axes(name: str, value: Any) -> list[int] | None:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
         raise wrong_value(name, value, "None or a tuple of ints", code="axis", hint="") from None
-    if axes not in _AXES.values():
-        allowed = ", ".join(map(str, _AXES.values()))
+    if axes not in AXES.values():
+        allowed = ", ".join(map(str, AXES.values()))
         raise wrong_value(name, axes, allowed, code="axis", hint="")
     return list(axes)
 
@@ -40,7 +40,7 @@ def _axes(name: str, value: Any) -> list[int] | None:
 @of_one
 def _transposed(i: Instruction, m: np.ndarray) -> Mask:
     """Elements move as the axes say."""
-    return m.transpose(_AXES[m.ndim])
+    return m.transpose(AXES[m.ndim])
 
 
 @instruction(
@@ -81,7 +81,7 @@ def dma_transpose(
 def _shapes(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
     refuse_indirection("src", src)
-    axes = _AXES.get(len(src.shape))
+    axes = AXES.get(len(src.shape))
     if axes is None:
         message = f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions"
         raise invalid(message, code="shape-rank", got=len(src.shape), least=2, most=4)
@@ -184,7 +184,7 @@ def _check_gather(src: Access, arch: Arch) -> None:
 @dma_transpose.rows
 def _rows(i: Instruction) -> list[Block]:
     """A row is one of src; its elements go to as many partitions."""
-    src, axes = i["src"], _AXES[len(i["src"].shape)]
+    src, axes = i["src"], AXES[len(i["src"].shape)]
     pair = {"dst": permuted(i["dst"], axes), "src": src}
     if not has_vector(src):
         return [Block(pair, ("src",), {"dst": axes})]
@@ -198,7 +198,7 @@ def _rows(i: Instruction) -> list[Block]:
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src = i["dst"], i["src"]
     # All three permutations are their own inverse.
-    target = kit.raw(dst).transpose(_AXES[len(src.shape)])
+    target = kit.raw(dst).transpose(AXES[len(src.shape)])
     if has_vector(src):
         table, source, choice, _ = chosen_rows(src, kit, i["oob_mode"], columns=True)
         shape = choice.shape

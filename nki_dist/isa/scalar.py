@@ -24,7 +24,7 @@ from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, invalid
 from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.effects import NOTHING_ELSE
 from nki_dist.isa.operands import HBM, SBUF, Custom, Integer, Number, Op, Register, read, write
 from nki_dist.isa.registers import register_load, store_register
 from nki_dist.isa.spec import DOCS, Arch, Kit, current_tracer, instruction, released
@@ -49,7 +49,7 @@ _OPERAND: Final = Integer(
 
 @instruction(
     engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     documented=f"{DOCS}nki.isa.NkiScalar",
     cost=fixed("register_cycles"),
 )
@@ -257,8 +257,6 @@ class NkiScalar(VirtualRegister):
 
 # ---- instructions -------------------------------------------------------------------------------
 
-_NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
-
 
 def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
     """Register `dst` becomes the integer of a tensor; `nisa.scalar_load` emits it."""
@@ -266,7 +264,7 @@ def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
 
 
 _load.__name__ = "scalar_load"
-load = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
+load = instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
 
 
 load.meaning(register_load.lower)
@@ -311,7 +309,7 @@ def _store(
 
 
 _store.__name__ = "scalar_store"
-store = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_store)
+store = instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))(_store)
 
 
 @store.meaning

@@ -9,15 +9,15 @@ import numpy as np
 from nki_dist.dtypes import ALL, bool_, float32, int8, int16, int32, tfloat32, uint8, uint16, uint32
 from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import (
-    COMMANDS,
-    accumulate,
-    one_per_partition,
-    read_out,
-    summed,
-)
+from nki_dist.isa.accumulate import COMMANDS, accumulate, read_out, summed
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
-from nki_dist.isa.checks import number_or_column, one_in_psum, same_tile, unpacked
+from nki_dist.isa.checks import (
+    number_or_column,
+    one_in_psum,
+    one_per_partition,
+    same_tile,
+    unpacked,
+)
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd

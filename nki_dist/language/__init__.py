@@ -46,28 +46,14 @@ from nki_dist.language.nn import (
 )
 from nki_dist.language.older import missing as _missing
 from nki_dist.language.random import dropout, rand, random_seed
-from nki_dist.language.reductions import (
-    all,
-    max,
-    mean,
-    min,
-    prod,
-    sum,
-    var,
-)
+from nki_dist.language.reductions import all, max, mean, min, prod, sum, var
 from nki_dist.language.tensor import NkiTensor, ds
 from nki_dist.language.tile_grid import NkiBlockGrid, NkiGrid, NkiTileGrid
 from nki_dist.language.tile_size import TileSize as _TileSize
 from nki_dist.language.tile_size import tile_size
 from nki_dist.language.tiling import alloc_blocks, alloc_tiles, blocks, empty_like, tiles
 from nki_dist.language.tokens import average, bypass, prelu
-from nki_dist.language.transfer import (
-    device_print,
-    gather_flattened,
-    load,
-    load_transpose2d,
-    store,
-)
+from nki_dist.language.transfer import device_print, gather_flattened, load, load_transpose2d, store
 from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
 
 # Spellings that published kernels use besides the documented ones.

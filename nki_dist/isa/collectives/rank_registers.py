@@ -12,7 +12,7 @@ from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import roles as r
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.effects import NOTHING_ELSE
 from nki_dist.isa.operands import Integer, Number, Register
 from nki_dist.isa.registers import set_register
 from nki_dist.isa.spec import DOCS, Kit, current_tracer, instruction
@@ -24,7 +24,7 @@ from nki_dist.program import Instruction, VirtualRegister
 
 @instruction(
     engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.rank_id",
     cost=fixed("register_cycles"),
@@ -41,7 +41,7 @@ def _rank(i: Instruction, kit: Kit) -> list[Operation]:
 
 @instruction(
     engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
     checks=[within("channel_id", 0, r.MAX_CHANNELS - 1)],
