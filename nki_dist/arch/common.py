@@ -1,4 +1,5 @@
-"""Facts that don't differ between generations, or for which only one figure exists.
+"""Facts that don't differ between generations, or in one only, whose table then has its own, or for
+which only one figure exists.
 
 Invariant: every entry carries its source. What A2 says is shared because A3 and A4 are written as
 changes to it; a figure a profile shows for one generation is `assumed` in the tables of the others.
@@ -16,6 +17,10 @@ GIB: Final = 1024**3
 
 COMMON: Final = FrozenMap(
     {
+        # ---- chips ----
+        "max_lnc": published(2, "LNC"),
+        "default_lnc": published(2, "LNC"),
+        "cores_per_chip": published(8, "HW"),
         # ---- memory ----
         "partitions": published(128, "A2, A3, A4"),
         "partition_quadrant": published(32, "A2: partitions are reached in groups of 32"),
@@ -29,6 +34,9 @@ COMMON: Final = FrozenMap(
         "psum_partition_bytes": published(16 * KIB, "A2, A3, A4"),
         "psum_min_align": derived(4, "NKL norm_tkg_utils aligns to 4 bytes; TS gives no number"),
         # ---- limits ----
+        "matmul_tile_min": published(32, "ISA nc_matmul"),
+        "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
+        "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "access_dims_max": published(4, "A2: free pattern of at most 4 dimensions"),
         "stationary_free_max": published(128, "ISA nc_matmul"),
         "transpose_tensor_max": published(128, "ISA nc_transpose on the Tensor engine"),
@@ -43,6 +51,9 @@ COMMON: Final = FrozenMap(
         "gpsimd_dma_max_elements": published(256, "ISA sendrecv: 1024, 512 or 256 bytes by width"),
         "dma_compute_sources_max": published(16, "ISA dma_compute"),
         # ---- timing ----
+        "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
+        "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
+        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "min_issue_cycles": published(64, "ISA26, SHR: about 64 cycles for any compute engine"),
         "access_cycles": fitted(
             68,
@@ -82,6 +93,8 @@ COMMON: Final = FrozenMap(
             240, "ROWS: chains of small instructions on several engines; no document has a figure"
         ),
         # ---- DMA ----
+        "dma_compute_fraction": published(0.5, "ISA dma_compute: about 50 % before gen4"),
+        "dma_qos_classes": published(1, "A4: classes exist from gen4"),
         "dma_engines": published(16, "DMAO: per core, gen2 to gen4"),
         "dma_queues_per_engine": published(16, "DMAO"),
         "dma_partitions_per_engine": published(8, "DMAO"),

@@ -187,12 +187,6 @@ float64: Final = _float("float64", np.float64, float(np.finfo(np.float64).max))
 WIDE: Final = (int64, uint64)
 
 
-def _names() -> Mapping[str, DType]:
-    table = {dt.name: dt for dt in (*ALL, *WIDE)}
-    table["bool"] = bool_
-    return MappingProxyType(table)
-
-
 def _objects() -> Mapping[Any, DType]:
     table: dict[Any, DType] = {bool: bool_, int: int32, float: float32}
     for dt in (*ALL, *WIDE):
@@ -203,7 +197,7 @@ def _objects() -> Mapping[Any, DType]:
     return MappingProxyType(table)
 
 
-_BY_NAME: Final = _names()
+_BY_NAME: Final = MappingProxyType({dt.name: dt for dt in (*ALL, *WIDE)} | {"bool": bool_})
 _BY_OBJECT: Final = _objects()
 of_numpy: Final = _BY_OBJECT.get  # the NKI type that a NumPy dtype is, or None
 

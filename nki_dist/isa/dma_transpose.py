@@ -10,14 +10,14 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_priority, same_dtype
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.dma_copy import pieces
+from nki_dist.isa.dma_copy import gather_rows, pieces
 from nki_dist.isa.effects import Effects, Mask, moves, of_one
 from nki_dist.isa.enums import dge_mode, oob_mode
-from nki_dist.isa.gather import Chosen, chosen_rows, has_vector, refuse_indirection
+from nki_dist.isa.gather import chosen_rows, has_vector, refuse_indirection
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
 from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.transfers import Block, cut, permuted
-from nki_dist.ops.function import copy, function
+from nki_dist.ops.function import copy
 from nki_dist.program import Access, Instruction
 
 AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -201,33 +201,12 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     target = kit.raw(dst).transpose(AXES[len(src.shape)])
     if has_vector(src):
         table, source, choice, _ = chosen_rows(src, kit, i["oob_mode"], columns=True)
-        shape = choice.shape
-        # Where rows are taken apart into runs, a mask goes over all but a run's dimension.
-        lead = 1 if shape[0] == src.shape[0] else len(src.shape) - (shape[1] > 1)
-        bits = table.view(src.dtype.raw)
-        return [op(_gather, source, bits, choice, src.shape[:lead], target)]
+        out = target.view(src.dtype.storage)
+        return [op(gather_rows, source, table, choice, src.dtype, src.dtype, out)]
     if src.storage is not dst.storage:
         return [op(copy, target, kit.raw(src))]
     middle = kit.scratch(src.shape, src.dtype.raw)
     return [op(copy, middle, kit.raw(src)), op(copy, target, middle)]
-
-
-@function(
-    reads="source bits target", writes="target", partial=True, raises=True, name="gather columns"
-)
-def _gather(
-    source: np.ndarray,
-    bits: np.ndarray,
-    choice: Chosen,
-    lead: tuple[int, ...],
-    target: np.ndarray,
-) -> None:
-    """Rows of a table; those that are left out stay as they are. `lead` is a mask's shape."""
-    places, valid = choice.read(source)
-    if valid is None:
-        target[...] = bits[places].reshape(target.shape)
-    else:
-        target[valid.reshape(lead)] = bits[places].reshape(-1, *target.shape[len(lead) :])
 
 
 @dma_transpose.cost

@@ -13,6 +13,7 @@ offsets, which DMA meanings resolve themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -277,38 +278,26 @@ class Kit:
             (out, inputs, around): `around(*ops)` is the instruction: conversions in, these,
             conversion out.
         """
-        full = [a for a in srcs if a.free_size != 1 or dst.free_size == 1]
-        same = self.congruent([dst, *full])
+        one = dst.free_size == 1
+        whole = [one or a.free_size != 1 for a in srcs]
+        same = self.congruent([dst, *compress(srcs, whole)])
         if same is None:
             return self._through_copies(dst, srcs, compute)
-        out_access, full_accesses = same[0], iter(same[1:])
-        rank = len(out_access.shape)
-        inputs: list[Array] = []
-        before: list[Operation] = []
-        used: list[Access] = []
-        for a in srcs:
-            if a.free_size != 1 or dst.free_size == 1:
-                a = next(full_accesses)
-            else:
-                a = per_partition(a, rank)
-            used.append(a)
-            array, steps = self.load(a, compute)
-            inputs.append(array)
-            before += steps
-        out, after = self.store(out_access, compute, used)
-        return out, inputs, _wrap(before, after)
+        shaped, rank = iter(same[1:]), len(same[0].shape)
+        used = [next(shaped) if w else per_partition(a, rank) for a, w in zip(srcs, whole)]
+        loaded = [self.load(a, compute) for a in used]
+        out, after = self.store(same[0], compute, used)
+        before = [step for _, steps in loaded for step in steps]
+        return out, [array for array, _ in loaded], _wrap(before, after)
 
     def _through_copies(
         self, dst: Access, srcs: Sequence[Access], compute: DType
     ) -> tuple[Array, list[Array], Wrap]:
         shape = (dst.shape[0], dst.free_size)
-        inputs: list[Array] = []
-        before: list[Operation] = []
-        for a in srcs:
-            array, filled = self.copied(a, compute)
-            before.append(filled)
-            inputs.append(array.reshape(a.shape[0], -1))
+        copied = [self.copied(a, compute) for a in srcs]
+        inputs = [array.reshape(array.shape[0], -1) for array, _ in copied]
         out = self.scratch(shape, compute.storage)
+        before = [filled for _, filled in copied]
         return out, inputs, _wrap(before, [self.save(dst, out, compute)])
 
 

@@ -84,11 +84,6 @@ def array_tile(i: Instruction, arch: Arch) -> ArrayTile | None:
     return ArrayTile(*i["tile_position"], *size) if size else None
 
 
-def second_mode(arch: Arch) -> float:
-    """Speed of the Vector engine's second fastest mode: half the elements, but at least one."""
-    return max(1, arch.vector_width_16bit / 2)
-
-
 def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
     """tensor_copy and tensor_scalar: N cycles, fewer in the Vector engine's two 16-bit modes."""
     n = dst.free_size
@@ -99,8 +94,9 @@ def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
         return issue_cycles(n, arch)
     in_psum = sum(a.region.value == "psum" for a in sides)
     packed = all(a.strides[-1] == 1 or a.shape[-1] == 1 for a in sides)
-    # Each of the two that doesn't hold takes a mode away.
-    modes = (n / arch.vector_width_16bit, n / second_mode(arch), n, n)
+    # Each of the two that doesn't hold takes a mode away. The second has half the elements of the
+    # fastest, but at least one.
+    modes = (n / arch.vector_width_16bit, n / max(1, arch.vector_width_16bit / 2), n, n)
     return issue_cycles(modes[in_psum + (not packed)], arch)
 
 
