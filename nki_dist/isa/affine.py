@@ -11,15 +11,15 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.dtypes import float32, int32, uint32
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, rule, same_partitions
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import move
 from nki_dist.isa.effects import NOTHING_ELSE, OPTIMISTIC, Effects, copies
-from nki_dist.isa.kit import Array, Kit, overlaps
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.matmul import flat
+from nki_dist.isa.memset import bits_of
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Arch, instruction
 from nki_dist.isa.timing_rules import on_gpsimd
@@ -240,25 +240,10 @@ def affine_select(
 def _affine_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, source = i["dst"], i["on_true_tile"]
     rejected, find = _rejected(i, kit)
-    value = _value(i, kit)
-    same = kit.congruent([dst, source])
-    if same is None or overlaps(dst, source):
-        copied, load = kit.copied(source, dst.dtype)
-        bits, target = copied.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
-        where = rejected.reshape(dst.shape)
-        return [*find, load, op(copy, target, bits), op(copy_where, target, value, where)]
-    target, where = kit.raw(same[0]), rejected.reshape(same[0].shape)
-    replaced = op(copy_where, target, value, where)
-    if source.same_elements(dst):
-        return [*find, replaced]
-    return [*find, *move(same[0], same[1], kit, whole=False), replaced]
-
-
-def _value(i: Instruction, kit: Kit) -> Any:
-    """The bits of what the elements become that aren't selected."""
-    dtype, element = i["dst"].dtype, np.empty((), i["dst"].dtype.storage)
-    converter(float32, dtype)(element, np.asarray(i["on_false_value"], np.float32))
-    return element.view(dtype.raw)[()]
+    moved = [] if source.same_elements(dst) else move(dst, source, kit, whole=False)
+    value = bits_of(i["on_false_value"], dst.dtype)[()]
+    where = rejected.reshape(dst.shape)
+    return [*find, *moved, op(copy_where, kit.raw(dst), value, where)]
 
 
 def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:

@@ -78,6 +78,11 @@ def constant(value: float, dtype: DType) -> np.ndarray:
     """`value` as one element of the dtype's storage."""
     if dtype.is_integer or dtype.is_mx or (dtype is float8_e8m0fnu and value == 0):
         return np.array(int(value) & ((1 << dtype.bits) - 1), np.uint64).astype(dtype.raw)
+    return bits_of(value, dtype)
+
+
+def bits_of(value: float, dtype: DType) -> np.ndarray:
+    """`value` as float32, rounded to the dtype: one element of its bits."""
     out = np.empty((), dtype.storage)
     with np.errstate(all="ignore"):
         converter(float32, dtype)(out, np.array(value, np.float32))

@@ -126,11 +126,6 @@ class NkiScalar(VirtualRegister):
         self.dtype = int32 if dtype is None else dtype
         self.is_comparison = is_comparison
 
-    @classmethod
-    def counting(cls, register: VirtualRegister) -> NkiScalar:
-        """What the body of a loop is given."""
-        return cls(register)
-
     def narrow(self, what: str) -> VirtualRegister:
         """Its register, where 32 bits are taken.
 

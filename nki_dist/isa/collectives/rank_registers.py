@@ -6,6 +6,7 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from nki_dist.forks import cached_property
@@ -59,25 +60,22 @@ def read_ring_rank_id(
     return locals()
 
 
+@dataclass(repr=False)
 class Rings:
     """Places of ranks in their groups, found out once for all ranks of a process."""
 
-    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
-        self._groups = groups
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rings) and self._groups == other._groups
+    groups: Sequence[Sequence[int]]
 
     def __hash__(self) -> int:
-        return hash(len(self._groups))
+        return hash(len(self.groups))
 
     def __repr__(self) -> str:
-        return f"Rings({self._groups})"
+        return f"Rings({self.groups})"
 
     @cached_property
     def places(self) -> dict[int, tuple[int, Sequence[int]]]:
         """By rank, its place in its group and the group."""
-        return {r: (n, group) for group in self._groups for n, r in enumerate(group)}
+        return {r: (n, group) for group in self.groups for n, r in enumerate(group)}
 
 
 @read_ring_rank_id.meaning
