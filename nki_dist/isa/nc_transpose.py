@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float16, float32
@@ -102,8 +100,7 @@ def _types(i: Instruction, arch: Arch) -> None:
 def _memories(i: Instruction, arch: Arch) -> None:
     if i.engine != "tensor":
         return
-    expected: dict[str, Any] = {"data": "sbuf", "dst": "psum"}
-    for name, region in expected.items():
+    for name, region in (("data", "sbuf"), ("dst", "psum")):
         if i[name].region.value != region:
             message = (
                 f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "
