@@ -69,14 +69,13 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     check_result(dst, data.free_size, data.shape[0], why)
     tensor = i.engine == "tensor"
     limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
-    if max(data.shape[0], data.free_size) > limit:
+    rows, columns = data.shape[0], data.free_size
+    if max(rows, columns) > limit:
         message = (
-            f"data has {data.shape[0]} partitions and {data.free_size} elements in each (shape "
-            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})"
+            f"data has {rows} partitions and {columns} elements in each (shape {data.shape}); the "
+            f"{i.engine} engine transposes at most ({limit}, {limit})"
         )
-        raise invalid(
-            message, code="transpose-size", got=[data.shape[0], data.free_size], most=[limit, limit]
-        )
+        raise invalid(message, code="transpose-size", got=[rows, columns], most=[limit, limit])
 
 
 @nc_transpose.check

@@ -162,13 +162,11 @@ class Tensor(Role):
         kinds = ["a tensor"]
         kinds += ["a number"] if self.scalar else []
         kinds += ["None"] if self.optional else []
-        if isinstance(value, np.ndarray):
-            message = (
-                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}"
-                f"{advice(value)}"
-            )
+        array = isinstance(value, np.ndarray)
+        got = f"a NumPy array of shape {value.shape}" if array else described(value)
+        message = f"{name} is {got}; allowed: {' or '.join(kinds)}{advice(value)}"
+        if array:
             raise invalid(message, code="array-as-operand", shape=value.shape)
-        message = f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}"
         raise invalid(message, code="operand-kind", got=value)
 
     def _addressed(self, name: str, a: Access) -> Access:

@@ -160,7 +160,7 @@ class NkiScalar(VirtualRegister):
             code="scalar-comparison",
         )
 
-    def _compare(self, other: Any) -> NkiScalar:
+    def _compare(self, other: Any) -> Any:
         self._operand("a comparison", other)
         if self.dtype is int64:
             message = "a comparison of NkiScalars of int64; there is none of 64 bits"
@@ -221,19 +221,14 @@ class NkiScalar(VirtualRegister):
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _no_arithmetic
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __pow__ = __rpow__ = _no_arithmetic
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other)
-
-    __le__ = __gt__ = __ge__ = __lt__
+    __lt__ = __le__ = __gt__ = __ge__ = _compare
 
     def __eq__(self, other: Any) -> Any:
         if isinstance(other, (int, float, np.number, VirtualRegister)):
             return self._compare(other)
         return NotImplemented
 
-    def __ne__(self, other: Any) -> Any:
-        return self.__eq__(other)
-
+    __ne__ = __eq__
     __hash__ = VirtualRegister.__hash__
 
     def __bool__(self) -> bool:

@@ -23,13 +23,12 @@ from nki_dist.isa.activations import MATH
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.described import advice, described
 from nki_dist.isa.dma_copy import dma_copy
-from nki_dist.isa.language_math import language_math
-from nki_dist.isa.reciprocal import reciprocal
 from nki_dist.isa.spec import current_tracer, may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_reductions import tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
 from nki_dist.isa.tensor_tensor import tensor_tensor
+from nki_dist.isa.unary import language_math, reciprocal
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum, sbuf
