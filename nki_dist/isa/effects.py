@@ -236,6 +236,9 @@ def _joined(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Mask:
 CLEAN: Final = Unwritten(lambda i, sources, mask_of: {}, ())
 OPTIMISTIC: Final = Unwritten(lambda i, sources, mask_of: {}, ())
 
+# Of instructions that only compute what they write, from no tensor whose elements are followed.
+NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
+
 
 @passes_on
 def elementwise(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:

@@ -107,7 +107,7 @@ class Binder:
         for number in self._placed.linked.masked:
             self._kit.masks[number] = self._bytes(("mask", number)).view(bool)
         self._table = list(map(self._argument, self._placed.arguments))
-        table, casts = self._table, self._kit.casts
+        table, casts = self._table, self._kit.workspace.casts
         self._steps = [
             chain([self._call(call, table, casts) for call in step.calls])
             for step in self._placed.steps
@@ -276,7 +276,7 @@ class Binder:
         arguments = self._table
         calls = []
         for function, numbers, axes in what.calls:
-            called = function.within(self._kit.casts)
+            called = function.within(self._kit.workspace.casts)
             calls.append((called, [arguments[n] for n in numbers], axes))
         return self._late.moving(what, calls)
 
