@@ -221,7 +221,6 @@ class Machine:
 
     def _exchange(self, spec: Spec, i: Instruction) -> None:
         assert self.turns is not None
-        self._kit.begin(waits=True)
         generator = self._linker.exchange(i)()
         payload = None
         while generator is not None:
