@@ -46,6 +46,7 @@ class _Linker(Linker):
     def __init__(self, program: Program, arch: Arch, without: Collection[str]) -> None:
         super().__init__(program)
         self._facts = FactTable()
+        self._known = self._facts.kinds
         self._kit = Lowering(arch)
         self._masked = tuple(program.facts.get("runtime_psum", ()))
         self._kinds = Kinds(self._kit, self._masked)
@@ -77,10 +78,10 @@ class _Linker(Linker):
 
     def step(self, i: Instruction) -> Any:
         products, kit = self._products, self._kit
-        facts = self._facts.kinds.get(id(i.kind)) or self._facts.of(i)
+        facts = self._known.get(id(i.kind)) or self._facts.of(i)
         if facts.dynamic:
             return Late(i)
-        if products.has(i):
+        if i.ordinal in products.members:
             kit.begin()
             operations = products.operations(i)
             if self._masked and i.ordinal in products.last:

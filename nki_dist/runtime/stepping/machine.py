@@ -29,9 +29,9 @@ from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.linking.addresses import inside, outside
 from nki_dist.linking.chains import Chain, Chains
-from nki_dist.linking.facts import run_time_arguments
 from nki_dist.linking.located import raise_at
 from nki_dist.program import Access, Instruction, Program, Storage, psum
+from nki_dist.program.walk import run_time_arguments
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.overdue import Position
