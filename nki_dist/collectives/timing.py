@@ -12,8 +12,8 @@ neuron-runtime/explore/compute-comm-overlap.rst.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
@@ -28,8 +28,6 @@ from nki_dist.program.walk import operands
 from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import Seat
 from nki_dist.topology.topology import Topology
-
-CostRule: TypeAlias = "Callable[[Question, int, int], float]"
 
 
 class _Groups:
@@ -75,7 +73,7 @@ class _Rules:
     def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
-        self._costs: dict[tuple[CostRule, Question, int, int], float] = {}
+        self._costs: dict[tuple[Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
         self._instructions: dict[int, _Cached] = {}
@@ -151,26 +149,27 @@ class _Rules:
             self._meets[who] = self._numbers(group, kind)
         return Exchange(cached.i.opcode, (), (), cost, cost, self._meets[who])
 
-    def _cost(self, question: Question, sharing: int, cores: int) -> float:
-        direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
-        return self._once(self._direct if direct else self._by_algorithm, question, sharing, cores)
+    def _cost(self, question: Question, number: int, cores: int) -> float:
+        """A cost, which all groups that sit alike have.
 
-    def _once(self, cost: CostRule, question: Question, number: int, cores: int) -> float:
-        """A cost, which all groups that sit alike have."""
-        equal = question.moved()
-        key = (cost, equal, number, cores)
+        Args:
+            number: of groups that share a chip, or of channels between two ranks.
+        """
+        key = question.moved(), number, cores
         if key not in self._costs:
             try:
-                self._costs[key] = cost(equal, number, cores)
+                self._costs[key] = self._computed(*key)
             except LaunchError:  # which names the ranks of the group that was asked about
-                self._costs[key] = cost(question, number, cores)
+                self._costs[key] = self._computed(question, number, cores)
         return self._costs[key]
 
-    def _direct(self, question: Question, sharing: int, cores: int) -> float:
-        return all_to_all_ns(question, self.topology, sharing, cores)
-
-    def _by_algorithm(self, question: Question, sharing: int, cores: int) -> float:
-        return cost_ns(question, choose(question, self.forced), self.topology, sharing, cores)
+    def _computed(self, question: Question, number: int, cores: int) -> float:
+        operation, topology = OPERATIONS[question.opcode], self.topology
+        if operation.kind is Kind.DIRECT:
+            return all_to_all_ns(question, topology, number, cores)
+        if operation.kind is Kind.ALGORITHM:
+            return cost_ns(question, choose(question, self.forced), topology, number, cores)
+        return move_ns(question, topology, number, operation.touches, cores)
 
     def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
@@ -208,7 +207,7 @@ class _Rules:
         busy = 0.0
         if target is not None:
             question = self._question(cached, (rank, target), arch)
-            busy = self._once(self._between_two, question, channels, len(kind))
+            busy = self._cost(question, channels, len(kind))
         out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
         come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
         same_rank = [n for n in self._numbers([rank], kind) if n != me]
@@ -216,10 +215,6 @@ class _Rules:
         exchange = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
         cached.exchanges[me] = exchange
         return exchange
-
-    def _between_two(self, question: Question, channels: int, cores: int) -> float:
-        touches = OPERATIONS[question.opcode].touches
-        return move_ns(question, self.topology, channels, touches, cores)
 
 
 def _kinds(i: Instruction) -> frozenset[str]:
