@@ -16,6 +16,7 @@ import inspect
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Final
 
 from nki_dist.checks import Checks
@@ -23,7 +24,7 @@ from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.locations import kernel_location
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
-from nki_dist.compiler.survey import Survey, survey
+from nki_dist.compiler.survey import survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
@@ -35,8 +36,7 @@ from nki_dist.launcher.suggestions import did_you_mean
 from nki_dist.launcher.tracebacks import raised_at
 from nki_dist.program.pytree import flatten
 from nki_dist.program.walk import returned
-from nki_dist.runtime.dry_report import run_dry
-from nki_dist.runtime.hosts import forced_algorithm, slots
+from nki_dist.runtime.hosts import forced_algorithm
 
 PATIENCE: Final = 60.0
 """Seconds for the dry run of a launch in a world without a time-out."""
@@ -244,11 +244,9 @@ class Look:
 
     def run(self, outputs: Any, schedule: str) -> Run:
         """The Run that the program gets: with simulated time where there are no mistakes."""
-        if self._compiled is None or not self._reports:
+        if (launched := self.launched()) is None:
             return Run(outputs, UnknownResult(self.name), [])
-        profile = profile_of_reports(
-            self._world, forced_algorithm(), self._compiled, self._reports, schedule
-        )
+        profile = profile_of_reports(self._world, forced_algorithm(), *launched, schedule)
         return Run(outputs, profile, self._reports)
 
     # ---- steps ------------------------------------------------------------------------------
@@ -280,7 +278,8 @@ class Look:
                 return self._cached(first, grid, replace(world.checks, **LENIENT))
             except Exception as error:
                 self.note(error)
-        self._return(_Surveyed(self.name, found), bound)
+        known = {"outputs": found.outputs, "written_inputs": sorted(found.written)}
+        self._return(SimpleNamespace(kernel=self.name, **known), bound)
         return None
 
     def _cached(self, bound: BoundArguments, grid: Any, checks: Checks) -> Compiled:
@@ -290,13 +289,11 @@ class Look:
     def _run_dry(self, compiled: Compiled, bound: Sequence[BoundArguments]) -> None:
         world = self._world
         self._compiled = compiled
-        inputs = [b.arrays for b in bound]
         unknown = self._checker.hollows.unknown(bound)
         limit = PATIENCE if world.timeout is None else world.timeout
         try:
             check_world(compiled.programs, world.topology, world.checks.strict)
-            cores = slots(world.ranks, world.lnc, world.ranks_per_node)
-            report, self._reports = run_dry(cores, compiled.as_run, inputs, unknown, limit)
+            report, self._reports = world.run_dry(compiled, bound, unknown, limit)
         except NkiError as error:
             if error.code == "spec-contents":  # our own placeholder, no mistake of anybody
                 why = "how often a loop goes round depends on results that weren't computed"
@@ -331,15 +328,6 @@ class Look:
             self.outputs = [hollows.results(compiled, b) for b in bound]
         except NkiError as error:  # an argument or framework that can't take the result back
             self.note(error)
-
-
-class _Surveyed:
-    """What a survey knows in place of a compiled kernel."""
-
-    def __init__(self, kernel: str, found: Survey) -> None:
-        self.kernel = kernel
-        self.outputs = found.outputs
-        self.written_inputs = sorted(found.written)
 
 
 def _line(code: Any) -> int | None:

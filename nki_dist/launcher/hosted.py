@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError, NkiError, UnseenErrorWarning, as_warning
 from nki_dist.forks import Shared
+from nki_dist.isa.core import CoreSlot
 from nki_dist.launcher.idle import idlers
 from nki_dist.launcher.residence import Residence
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.row import Row
 from nki_dist.launcher.session import idle_after, session
 from nki_dist.launcher.tracebacks import leaves_package
-from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm
+from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm, slots
 from nki_dist.runtime.ray_thread import ray_thread
 from nki_dist.runtime.settings import OPTIONS_VARIABLE, actor_options
 from nki_dist.topology.topology import Topology
@@ -69,6 +70,11 @@ class Hosted(Shared):
     def ranks_per_node(self) -> int:
         """Ranks that NeuronLink connects."""
         return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
+
+    @property
+    def slots(self) -> list[CoreSlot]:
+        """Its cores, ranks one after the other."""
+        return slots(self.ranks, self.lnc, self.ranks_per_node)
 
     def _forked(self) -> None:
         super()._forked()

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
@@ -22,9 +21,9 @@ from nki_dist.launcher.binding import (
     Kwargs,
     PerRank,
     is_array,
+    of_rank,
     take_array,
 )
-from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
 
@@ -62,10 +61,8 @@ def bind_loaded(
         )
     if not any(isinstance(a, PerRank) for a in args):
         return [_bound(compiled, args)] * world.ranks
-    return [
-        _bound(compiled, [a.of(rank, world.ranks) if isinstance(a, PerRank) else a for a in args])
-        for rank in range(world.ranks)
-    ]
+    ranks = world.ranks
+    return [_bound(compiled, [of_rank(a, rank, ranks) for a in args]) for rank in range(ranks)]
 
 
 def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
@@ -81,10 +78,8 @@ def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
     taken = [_taken(compiled.kernel, a, s) for a, s in zip(arrays, expected)]
     for written in compiled.written_inputs:
         _refuse_shared(compiled, written, arrays, taken)
-    foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
-    framework = frameworks.describe(arrays[0]) if foreign else None
-    stays = any(isinstance(a, InHbm) for a in arrays)
-    return BoundArguments((), {}, expected, list(arrays), taken, framework, stays)
+    framework = BoundArguments.framework_of(arrays)
+    return BoundArguments((), {}, expected, list(arrays), taken, framework)
 
 
 def _taken(kernel: str, value: Any, expected: TensorSignature) -> np.ndarray:

@@ -16,8 +16,6 @@ from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
     Kwargs,
-    PerRank,
-    bind_arguments,
     not_a_kernel,
 )
 from nki_dist.launcher.deferred import bind_ranks, settled
@@ -36,7 +34,7 @@ from nki_dist.launcher.session import CACHED_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import Launch, LaunchResult, slots
+from nki_dist.runtime.hosts import Launch, LaunchResult
 from nki_dist.runtime.printing import Printer
 from nki_dist.runtime.settings import (
     OPTIONS_VARIABLE,
@@ -248,11 +246,15 @@ class World(Recording, Resident):
         return estimate_of(self, kernel, None, args, kwargs, check_schedule(schedule))
 
     def run_dry(
-        self, compiled: Compiled, bound: Sequence[BoundArguments], unknown: Collection[int]
+        self,
+        compiled: Compiled,
+        bound: Sequence[BoundArguments],
+        unknown: Collection[int],
+        limit: float | None = None,
     ) -> tuple[DryRun, list[CoreReport]]:
         """A dry run of a compiled kernel, and what each core reports of it."""
-        cores = slots(self.ranks, self.lnc, self.ranks_per_node)
-        return run_dry(cores, compiled.as_run, [b.arrays for b in bound], unknown, self.timeout)
+        arrays, limit = [b.arrays for b in bound], self.timeout if limit is None else limit
+        return run_dry(self.slots, compiled.as_run, arrays, unknown, limit)
 
     @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
@@ -311,9 +313,7 @@ class World(Recording, Resident):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
-            return bind_ranks(function, args, kwargs, self.ranks, defer), grid
-        return [bind_arguments(function, args, kwargs)] * self.ranks, grid
+        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
 
     def _launch(
         self,
