@@ -29,7 +29,7 @@ from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, Nki
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.results import Run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.suggestions import did_you_mean
@@ -246,7 +246,7 @@ class Look:
         """The Run that the program gets: with simulated time where there are no mistakes."""
         if (launched := self.launched()) is None:
             return Run(outputs, UnknownResult(self.name), [])
-        profile = profile_of_reports(self._world, forced_algorithm(), *launched, schedule)
+        profile = executed(self._world, forced_algorithm(), *launched).profile(schedule)
         return Run(outputs, profile, self._reports)
 
     # ---- steps ------------------------------------------------------------------------------

@@ -6,19 +6,17 @@ What answers is imported by the first record: every program imports this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import Args, Kwargs
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.results import inputs_as_run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.hosts import LaunchResult
-from nki_dist.timing import COMPILED
 
 if TYPE_CHECKING:
     from nki_dist.insight.drift import Drift
@@ -51,9 +49,9 @@ def recorded(
     else:
         of = [programs[n : n + world.lnc] for n in range(0, len(programs), world.lnc)]
         each = [Compiled([*some], compiled.inputs).as_run for some in of]
-    launch = (world, "", compiled.as_run, result.reports, COMPILED, programs)
-    ran = Launched(each, inputs, world.slots, world.timeout)
-    return Record(outputs, ran, result.reports, partial(profile_of_reports, *launch))
+    ran = executed(world, "", compiled.as_run, result.reports, programs)
+    replayable = Launched(each, inputs, world.slots, world.timeout)
+    return Record(outputs, replayable, result.reports, ran.profile)
 
 
 def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:

@@ -8,17 +8,15 @@ same compiled kernel whose loops iterated equally often are one entry, whatever 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from collections.abc import Sequence as List
 from dataclasses import asdict
-from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.launcher.profiles import profile_of
+from nki_dist.launcher.profiles import Executed
 from nki_dist.program import Loop, Program
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import forced_algorithm
@@ -76,7 +74,7 @@ class Sequence:
         # Of each distinct launch; profiles are made when somebody asks.
         self._names: list[str] = []
         self._labels: list[str] = []
-        self._makers: list[Callable[[], Profile]] = []
+        self._launched: list[Executed] = []
         self._profiles: list[Profile] = []
         self._order = array("I")
         self._profile: SequenceProfile | None = None
@@ -118,10 +116,10 @@ class Sequence:
             number = kernel.numbers[key] = len(self._names)
             every = trips or ((),) * (len(compiled.programs) * self._topology.ranks)
             algorithm = getattr(self._world, "_algorithm", "") or forced_algorithm()
-            launch = (self._topology, algorithm, compiled, every, self._schedule, programs)
+            launch = Executed(self._topology, algorithm, compiled, every, programs)
             self._names.append(name)
             self._labels.append(kernel.label(trips))
-            self._makers.append(partial(profile_of, *launch))
+            self._launched.append(launch)
         self._order.append(number)
 
     @property
@@ -129,8 +127,8 @@ class Sequence:
         """The times of all launches that have ended."""
         if self._profile is None or len(self._profile.order) != len(self._order):
             order = np.array(self._order, np.intp)
-            for make in self._makers[len(self._profiles) :]:
-                self._profiles.append(make())
+            for launch in self._launched[len(self._profiles) :]:
+                self._profiles.append(launch.profile(self._schedule))
             self._profile = SequenceProfile(self._names, self._profiles, order, self._gap)
         return self._profile
 

@@ -25,7 +25,7 @@ from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.hosted import ray_request
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.resident import Resident
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
@@ -195,10 +195,8 @@ class World(Recording, Resident):
         return output if schedule is None else self._run(output, result, compiled, schedule)
 
     def _run(self, outputs: Any, result: LaunchResult, compiled: Compiled, schedule: str) -> Run:
-        profile = profile_of_reports(
-            self, self._algorithm, compiled, result.reports, schedule, result.programs
-        )
-        return Run(outputs, profile, result.reports, result.losses)
+        ran = executed(self, self._algorithm, compiled, result.reports, result.programs)
+        return Run(outputs, ran.profile(schedule), result.reports, result.losses)
 
     @leaves_package
     def dry_run(
