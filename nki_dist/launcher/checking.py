@@ -114,11 +114,6 @@ class Checker(Shared):
         with self._lock:
             return list(self._kernels.values())
 
-    @property
-    def placeholders_given(self) -> bool:
-        """Whether the program holds something that wasn't computed, and may stumble over it."""
-        return self.hollows.given
-
     def reported(self, error: BaseException) -> bool:
         """Whether an exception is one of the diagnostics."""
         return any(error is d for kernel in self.kernels() for d in kernel.diagnostics)

@@ -46,13 +46,12 @@ class Hosted(Shared):
         dry: bool,
         memory: int | None,
         threads: int | None,
-        on_ray: tuple[Any, ...],
-        request: dict[str, Any],
+        on_ray: dict[str, Any],
     ) -> None:
         self.arch, self.ranks, self.lnc = arch, ranks, lnc
         self.host_name, self.dry, self.closed = host, dry, False
         self._memory, self._threads = memory, threads
-        self._on_ray, self._request = on_ray, request  # packing, address and transport, and more
+        self._on_ray = on_ray  # what else a host on Ray is told
         self._host: Host | None = None
         self._used = 0.0  # when a launch began, or was seen to be under way
         self._algorithm = ""  # asked for when the host was started
@@ -169,12 +168,11 @@ class Hosted(Shared):
                 self._host = ray_thread().do(ray_host)(
                     self.ranks,
                     self.lnc,
-                    *self._on_ray,
-                    instance,
-                    node,
-                    session().process,
+                    ranks_per_instance=instance,
+                    ranks_per_node=node,
+                    home=session().process,
                     threads=self._threads,
-                    **self._request,
+                    **self._on_ray,
                 )
         return self._host
 

@@ -128,9 +128,10 @@ class World(Recording, Resident):
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
         threads = default_threads() if threads is None else threads
-        on_ray = cores_per_actor, address, transport
-        request = ray_request(actor_options, placement_group) if host == "ray" else {}
-        super().__init__(figures, ranks, lnc, host, dry, memory, threads, on_ray, request)
+        on_ray = {"cores_per_actor": cores_per_actor, "address": address, "transport": transport}
+        if host == "ray":
+            on_ray |= ray_request(actor_options, placement_group)
+        super().__init__(figures, ranks, lnc, host, dry, memory, threads, on_ray)
 
     @classmethod
     def trn2(cls, **options: Any) -> World:
