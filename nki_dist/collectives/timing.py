@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
 from nki_dist.collectives.question import Question, RankLayout
@@ -152,11 +153,12 @@ class _Rules:
 
     def _computed(self, question: Question, number: int, cores: int) -> float:
         operation, topology = OPERATIONS[question.opcode], self.topology
+        if operation.kind in (Kind.RING, Kind.PAIRS):
+            return move_ns(Members(question, topology, cores=cores), number, operation.touches)
         if operation.kind is Kind.DIRECT:
-            return all_to_all_ns(question, topology, number, cores)
-        if operation.kind is Kind.ALGORITHM:
-            return cost_ns(question, choose(question, self.forced), topology, number, cores)
-        return move_ns(question, topology, number, operation.touches, cores)
+            return all_to_all_ns(Members(question, topology, number, cores))
+        algorithm = choose(question, self.forced)
+        return cost_ns(Members(question, topology, number, cores), algorithm)
 
     def moved(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
         """Sent to one rank, received from another: of pairs, or the next ones in a ring."""
