@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nki_dist.compiler.compiled import Grid
-from nki_dist.compiler.locations import kernel_location, users_line
+from nki_dist.compiler.locations import kernel_location, name_of, users_line
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, RefusedConfigWarning
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
@@ -167,7 +167,7 @@ class Tuner(Shared):
         both = sorted(chosen & {*given, *kwargs})
         if both:
             raise LaunchError(
-                f"{_name(function)}() is given {', '.join(both)}, which nki.autotune chooses; "
+                f"{name_of(function)}() is given {', '.join(both)}, which nki.autotune chooses; "
                 "leave it out, or call the kernel that isn't tuned",
                 location=users_line(),
                 code="autotune-config",
@@ -204,7 +204,7 @@ class Tuner(Shared):
                 found.append((config, times))
         if not found:
             raise CompileError(
-                f"none of the {len(failures)} configurations of {_name(function)} compiles:"
+                f"none of the {len(failures)} configurations of {name_of(function)} compiles:"
                 + "".join(f"\n  {failure}" for failure in failures),
                 location=kernel_location(function),
                 code="autotune-nothing",
@@ -231,7 +231,7 @@ def _estimate(
     times: dict[str, Times],
 ) -> Times:
     kernels = session().cache
-    key, compiled = kernels.get(function, _name(function), bound[0], world.arch, grid, world.checks)
+    key, compiled = kernels.get(function, bound[0], world.arch, grid, world.checks)
     world.check_groups(key, compiled)
     reports = reports_of(world, compiled, bound, doubts(bound))
     launch = executed(world, forced_algorithm(), compiled, reports)
@@ -246,14 +246,10 @@ def _is_ours(error: Exception) -> bool:
     return session().checker is not None and getattr(error, "code", None) == "spec-contents"
 
 
-def _name(function: Any) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
 def _refused(function: Any, failures: list[ConfigFailure], count: int) -> RefusedConfigWarning:
     return RefusedConfigWarning(
-        f"{len(failures)} of {count} configurations of {_name(function)} don't compile and aren't "
-        "considered:" + "".join(f"\n  {failure}" for failure in failures),
+        f"{len(failures)} of {count} configurations of {name_of(function)} don't compile and "
+        "aren't considered:" + "".join(f"\n  {failure}" for failure in failures),
         location=kernel_location(function),
         numbers={"got": count - len(failures), "allowed": count},
     )
@@ -355,7 +351,7 @@ def _refuse_unknown(function: Callable[..., Any], names: Sequence[str]) -> None:
     unknown = sorted({*names} - {*parameters})
     if unknown:
         raise _wrong(
-            f"{', '.join(unknown)}: {_name(function)} has no such parameter; its parameters are "
+            f"{', '.join(unknown)}: {name_of(function)} has no such parameter; its parameters are "
             f"{', '.join(parameters)}",
             kernel_location(function),
         )

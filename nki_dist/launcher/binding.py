@@ -170,6 +170,12 @@ class BoundArguments:
         return args, kwargs
 
 
+def inputs_where(bound: Sequence[BoundArguments], holds: Callable[[Any], bool]) -> set[int]:
+    """Indices of the inputs of which something holds, as the caller passed them, on some rank."""
+    distinct = {id(b): b for b in bound}.values()
+    return {n for b in distinct for n, array in enumerate(b.originals) if holds(array)}
+
+
 def of_rank(value: Any, rank: int, ranks: int) -> Any:
     """An argument as one rank gets it."""
     return value.of(rank, ranks) if isinstance(value, PerRank) else value

@@ -22,7 +22,7 @@ from typing import Any, Final
 from nki_dist.checks import Checks
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.locations import kernel_location
+from nki_dist.compiler.locations import kernel_location, name_of
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
 from nki_dist.compiler.survey import survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
@@ -188,10 +188,8 @@ class Look:
         self._world = world
         self._function = getattr(kernel, "fn", kernel)
         self._kernel = kernel
-        if isinstance(kernel, Compiled):
-            self.name = kernel.kernel
-        else:
-            self.name = getattr(self._function, "__name__", type(self._function).__name__)
+        compiled = isinstance(kernel, Compiled)
+        self.name: str = kernel.kernel if compiled else name_of(self._function)
         self.entry = checker.entry(self._function, self.name)
         self._compiled: Compiled | None = None
         self._reports: list[Any] = []
@@ -279,7 +277,7 @@ class Look:
 
     def _cached(self, bound: BoundArguments, grid: Any, checks: Checks) -> Compiled:
         cache = session().cache
-        return cache.get(self._function, self.name, bound, self._world.arch, grid, checks)[1]
+        return cache.get(self._function, bound, self._world.arch, grid, checks)[1]
 
     def _run_dry(self, compiled: Compiled, bound: Sequence[BoundArguments]) -> None:
         world = self._world

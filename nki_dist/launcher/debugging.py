@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.locations import name_of
 from nki_dist.errors import NkiError, NkiWarning
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.launcher.findings import findings, report_races, tell
@@ -70,7 +71,7 @@ class _Debugged:
         self.stepped: Stepped = run_debugged(
             Question(
                 function,
-                getattr(function, "__name__", type(function).__name__),
+                name_of(function),
                 world.arch,
                 grid,
                 collect_outputs(function),

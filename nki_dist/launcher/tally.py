@@ -78,8 +78,7 @@ class TimingChecker(Checker):
     def launch(self, world: Any, kernel: Any, grid: Any, args: Args, kwargs: Kwargs) -> Look:
         """Look at a launch, and count it."""
         look = super().launch(world, kernel, grid, args, kwargs)
-        launched = look.launched()
-        if launched is not None:
+        if (launched := look.launched()) is not None:
             compiled, reports = launched
             self.tally.count(world, id(compiled), compiled, forced_algorithm(), reports)
         elif look.name not in self.untimed:

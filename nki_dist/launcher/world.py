@@ -279,9 +279,8 @@ class World(Recording, Resident):
             self.check_groups(kernel.key, kernel)
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
-        name = getattr(function, "__name__", type(function).__name__)
         bound, grid = self._bound(kernel, grid, args, kwargs, doubts, defer)
-        key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
+        key, compiled = session().cache.get(function, bound[0], self.arch, grid, self.checks)
         self.check_groups(key, compiled)
         return bound, key, compiled
 
