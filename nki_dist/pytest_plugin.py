@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from nki_dist.runtime.settings import (
     default_check,
 )
 
-_SAVED = pytest.StashKey[dict[str, str | None]]()
+_CHANGES = pytest.StashKey[pytest.MonkeyPatch]()
 _MARK = "nki_world"
 
 
@@ -77,9 +76,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         LNC_VARIABLE: options.nki_lnc and str(options.nki_lnc),
         arch.PLATFORM_VARIABLE: options.nki_platform,
     }
-    chosen = {name: value for name, value in settings.items() if value}
-    early_config.stash[_SAVED] = {name: os.environ.get(name) for name in chosen}
-    os.environ.update(chosen)
+    changes = early_config.stash[_CHANGES] = pytest.MonkeyPatch()
+    for name, value in settings.items():
+        if value:
+            changes.setenv(name, value)
     try:
         check_writable("--nki-report", options.nki_report, folder=True)
         arch.from_environment()
@@ -96,11 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    for name, value in config.stash.get(_SAVED, {}).items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    if (changes := config.stash.get(_CHANGES, None)) is not None:
+        changes.undo()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

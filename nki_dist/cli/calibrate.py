@@ -211,7 +211,7 @@ def _loaded(folder: Path) -> list[Seen]:
             entry["algorithm"],
             Compiled.load(folder / f"{n}.nki-dist"),
             entry["trips"],
-            entry["count"],
+            count=entry["count"],
         )
         for n, entry in enumerate(index)
     ]

@@ -12,7 +12,7 @@ from ray._private.node import Node
 
 from nki_dist.core_actor import ray_session, ray_start
 from nki_dist.core_actor.ray_session import ensure_ray
-from nki_dist.core_actor.ray_start import without_helpers
+from nki_dist.core_actor.ray_start import replacing
 from nki_dist.core_actor.watchdog import Watchdog
 
 HELPERS = ("start_monitor", "start_log_monitor", "start_api_server")
@@ -37,7 +37,7 @@ def methods():
 
 def test_the_methods_are_rays_own_again_even_after_a_failure():
     own = methods()
-    with pytest.raises(ConnectionError), without_helpers():
+    with pytest.raises(ConnectionError), replacing("ray-helpers"):
         assert all(method is not own[name] for name, method in methods().items())
         raise ConnectionError
     assert methods() == own
@@ -45,7 +45,7 @@ def test_the_methods_are_rays_own_again_even_after_a_failure():
 
 def test_there_is_no_address_of_a_dashboard():
     node = SimpleNamespace(_webui_url=None)
-    with without_helpers():
+    with replacing("ray-helpers"):
         Node.start_monitor(node)
         Node.start_log_monitor(node)
         assert node._webui_url is None
@@ -62,7 +62,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
 
     own = methods()
     monkeypatch.setattr(ray_start.importlib, "import_module", module)
-    with without_helpers():
+    with replacing("ray-helpers"):
         assert methods() == own
         assert found is None or found.start_monitor == 3
 

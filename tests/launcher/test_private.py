@@ -20,7 +20,7 @@ import nki_dist as nki
 from nki_dist.core_actor.nodes import socket_folders
 from nki_dist.core_actor.private import in_private
 from nki_dist.core_actor.processes import by_parent
-from nki_dist.core_actor.ray_start import on_loopback
+from nki_dist.core_actor.ray_start import replacing
 from tests.hosts.kernels import add_halves
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -116,7 +116,7 @@ def test_rays_constant_is_its_own_again_even_after_a_failure():
     from ray._private import ray_constants, services
 
     known = ray_constants.ENABLE_RAY_CLUSTER
-    with pytest.raises(ConnectionError), on_loopback():
+    with pytest.raises(ConnectionError), replacing("ray-loopback"):
         assert not ray_constants.ENABLE_RAY_CLUSTER
         raise ConnectionError
     assert known == ray_constants.ENABLE_RAY_CLUSTER and services.ray_constants is ray_constants
@@ -124,5 +124,5 @@ def test_rays_constant_is_its_own_again_even_after_a_failure():
 
 def test_a_ray_without_the_constant_is_left_alone(monkeypatch):
     monkeypatch.delattr(ray._private.ray_constants, "ENABLE_RAY_CLUSTER")
-    with on_loopback():
+    with replacing("ray-loopback"):
         assert not hasattr(ray._private.ray_constants, "ENABLE_RAY_CLUSTER")

@@ -13,7 +13,7 @@ from ray._private.node import Node
 from ray._private.state import GlobalState
 
 from nki_dist.core_actor import ray_start
-from nki_dist.core_actor.ray_start import without_waits
+from nki_dist.core_actor.ray_start import replacing
 
 AGENTS_PORT = 52365
 
@@ -38,7 +38,7 @@ def methods():
 
 def test_the_methods_are_rays_own_again_even_after_a_failure():
     own = methods()
-    with pytest.raises(ConnectionError), without_waits():
+    with pytest.raises(ConnectionError), replacing("ray-waits"):
         assert all(there is not rays for there, rays in zip(methods(), own, strict=True))
         raise ConnectionError
     assert methods() == own
@@ -53,7 +53,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
 
     own = methods()
     monkeypatch.setattr(ray_start.importlib, "import_module", module)
-    with without_waits():
+    with replacing("ray-waits"):
         assert methods() == own
 
 
@@ -61,7 +61,7 @@ def test_a_ray_without_such_methods_is_left_alone(monkeypatch, found):
 def test_a_node_without_such_a_port_starts_as_it_likes(monkeypatch, params):
     monkeypatch.setattr(Node, "start_raylet", lambda node, *more: (node, more))
     node = SimpleNamespace(**params)
-    with without_waits():
+    with replacing("ray-waits"):
         assert Node.start_raylet(node, "/dev/shm") == (node, ("/dev/shm",))
     assert vars(node) == params and not vars(params.get("_ray_params", SimpleNamespace()))
 
@@ -72,7 +72,7 @@ def test_a_raylet_is_asked_for_until_it_is_there(monkeypatch):
     asked = iter(tables)
     monkeypatch.setattr(GlobalState, "node_table", lambda _: next(asked))
     monkeypatch.setattr(GlobalState, "get_node", lambda _, node_id: {"node": node_id})
-    with without_waits():
+    with replacing("ray-waits"):
         assert GlobalState().get_node("b") == {"node": "b"}
     assert list(asked) == [[]]
 
@@ -81,7 +81,7 @@ def test_and_left_to_ray_where_it_does_not_come(monkeypatch):
     monkeypatch.setattr(ray_start, "LONGEST", 0.05)
     monkeypatch.setattr(GlobalState, "node_table", lambda _: [])
     monkeypatch.setattr(GlobalState, "get_node", lambda _, node_id: {"node": node_id})
-    with without_waits():
+    with replacing("ray-waits"):
         assert GlobalState().get_node("b") == {"node": "b"}
 
 
