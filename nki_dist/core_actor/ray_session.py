@@ -87,7 +87,7 @@ def _start_or_join(address: str | None) -> None:
     options: dict[str, Any] = {}
     unnamed = not address and not os.environ.get(ADDRESS_VARIABLE)
     address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
-    _check_address(address)
+    check_address(address)
     if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
         store = os.environ.get(STORE_VARIABLE)
         if store is not None:
@@ -225,8 +225,12 @@ def _ray_settings(local: bool = False) -> Iterator[None]:
             del os.environ[name]
 
 
-def _check_address(address: str) -> None:
-    """Refuse what can't be an address, and one where nobody answers."""
+def check_address(address: str) -> None:
+    """Refuse what can't be an address, and one where nobody answers.
+
+    Raises:
+        LaunchError: it is one of these.
+    """
     if address in ("local", "auto"):
         return
     who = f"the Ray cluster at {address!r} (an argument `address` or {ADDRESS_VARIABLE})"
