@@ -7,7 +7,7 @@ trial, and never a reason to stop with the others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -171,8 +171,7 @@ class Runner:
                 launched, time_us = self._launch(trial, self.checks)
                 if not self.checks.defined:
                     other, _ = self._launch(trial, replace(self.checks, unwritten="zero"))
-                    marks = unlike(launched, other)
-                    trial.unstored = {(rank, where): mask for rank, where, mask in marks}
+                    trial.unstored = unlike(launched, other)
                 trial.ran, trial.launched = True, launched
                 trial.compiled, trial.time_us = compiled, time_us
         trial.warnings = _told(caught)
@@ -268,10 +267,10 @@ def _demand_same_program(first: Compiled, compiled: Compiled) -> None:
     )
 
 
-def _unrepeatable(compiled: Compiled, marks: Sequence[tuple[int, str | int, Any]]) -> Failure:
-    _, where, _ = marks[0]
+def _unrepeatable(compiled: Compiled, marks: Mapping[tuple[int, str | int], Any]) -> Failure:
+    _, where = next(iter(marks))
     name = f"argument {compiled.inputs[where].name}" if isinstance(where, int) else "output" + where
-    count = sum(int(mask.sum()) for _, _, mask in marks)
+    count = sum(int(mask.sum()) for mask in marks.values())
     return Failure(
         "not-repeatable",
         f"{count:,} elements, the first of {name}, have other bits when the same inputs are given "

@@ -104,7 +104,6 @@ def test_names_and_limits_are_those_of_who_uses_them():
     """They are said twice because the doctor must run where Ray can't be imported."""
     assert doctor.ADDRESS == ray_session.ADDRESS_VARIABLE
     assert doctor.FOLDER == private.FOLDER_VARIABLE
-    assert doctor.STORE_VARIABLE == ray_session.STORE_VARIABLE
     assert doctor.DISK > ray_session.LEAST_DISK
 
 

@@ -21,12 +21,11 @@ from typing import Final
 from nki_dist.cli.doctor.finding import GIB, STORE_ON_DISK, Finding, check_files
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.host_memory import machine_bytes
-from nki_dist.runtime.settings import processors
+from nki_dist.runtime.settings import STORE_VARIABLE, processors
 
 # Said again here because the doctor must run where Ray can't be imported.
 ADDRESS: Final = "RAY_ADDRESS"
 FOLDER: Final = "RAY_TMPDIR"
-STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
 DISK: Final = 1 << 30  # bytes that logs and spilled objects may need
 SHM: Final = "/dev/shm"
 PACKAGES: Final = {
