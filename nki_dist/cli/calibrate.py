@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise _too_few(arguments.measured, len(lines), f" of {name}")
     values = {}
     for name, lines in platforms.items():
-        fitted = _fit([launches[n] for n in lines], [rows[n].measured_us for n in lines])
+        estimates = partial(_estimates, [launches[n] for n in lines])
+        fitted = fit(estimates, [rows[n].measured_us for n in lines], len(FIGURES))
         base = arch.get(name)
         factors = dict(zip(FIGURES, map(float, fitted.factors), strict=True))
         values[name] = scaled(base, factors)
@@ -115,10 +117,6 @@ def run(arguments: argparse.Namespace) -> int:
     write(arguments.output, values, source)
     print(f"\nwritten to {arguments.output}; {VARIABLE}={arguments.output} makes launches use it")
     return 0
-
-
-def _fit(launches: Sequence[Sequence[Seen]], measured: Sequence[float]) -> Fit:
-    return fit(lambda factors: _estimates(launches, factors), measured, len(FIGURES))
 
 
 def _estimates(launches: Sequence[Sequence[Seen]], factors: np.ndarray) -> np.ndarray:
