@@ -13,7 +13,7 @@ from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
 from nki_dist.testing.compare import Tolerance, box, compare, same_bits
-from nki_dist.testing.expected import Expected
+from nki_dist.testing.expected import Expected, Left
 from nki_dist.testing.report import Difference, Failure, Limits
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -25,19 +25,6 @@ _KINDS: Final = {"float64": ("float",), "int64": ("int", "uint"), "uint64": ("in
 
 
 @dataclass
-class Launched:
-    """What one launch left, per rank.
-
-    Attributes:
-        outputs: by path, NumPy arrays and None.
-        inputs: afterwards, in the order of the compiled kernel's.
-    """
-
-    outputs: list[dict[str, Any]]
-    inputs: list[list[Array]]
-
-
-@dataclass
 class Verdict:
     """Failures and differences, collected."""
 
@@ -45,10 +32,10 @@ class Verdict:
     differences: list[Difference] = field(default_factory=list)
 
 
-def unlike(first: Launched, second: Launched) -> dict[tuple[int, str | int], Array]:
+def unlike(first: Sequence[Left], second: Sequence[Left]) -> dict[tuple[int, str | int], Array]:
     """Where bits of two launches differ, by rank and path of an output or number of an input."""
     found = {}
-    for rank, (one, two) in enumerate(zip(_by_place(first), _by_place(second))):
+    for rank, (one, two) in enumerate(zip(first, second)):
         for where, array in one.items():
             other = two.get(where)
             if other is None or (other.shape, other.dtype) != (array.shape, array.dtype):
@@ -56,14 +43,6 @@ def unlike(first: Launched, second: Launched) -> dict[tuple[int, str | int], Arr
             elif not (same := same_bits(array, other)).all():
                 found[rank, where] = ~same
     return found
-
-
-def _by_place(launched: Launched) -> list[dict[str | int, Array]]:
-    """Per rank, what a launch left, by path of an output or number of an input."""
-    return [
-        {**{p: a for p, a in outputs.items() if a is not None}, **dict(enumerate(inputs))}
-        for outputs, inputs in zip(launched.outputs, launched.inputs)
-    ]
 
 
 @dataclass
@@ -76,7 +55,7 @@ class Judge:
         tolerance: that the user gives.
         compiled: the kernel.
         writes: parameters that it may write.
-        launched: what it left.
+        launched: what it left, per rank.
         unstored: marks, by rank and output or input, of elements that no launch stored.
     """
 
@@ -85,32 +64,31 @@ class Judge:
     tolerance: Tolerance
     compiled: Compiled
     writes: Sequence[str]
-    launched: Launched
+    launched: Sequence[Left]
     unstored: Mapping[tuple[int, str | int], Array]
     verdict: Verdict = field(default_factory=Verdict)
 
     def judge(self) -> Verdict:
         """Compare the launch with the reference."""
-        for rank, outputs in enumerate(self.launched.outputs):
-            self._outputs(rank, outputs)
-        for rank, inputs in enumerate(self.launched.inputs):
+        for rank in range(len(self.launched)):
+            self._outputs(rank)
+        for rank, got in enumerate(self.launched):
             for index, signature in enumerate(self.compiled.inputs):
                 if root(signature.name) in self.writes:
                     name = f"argument {signature.name}{self._of(rank)}"
-                    want = self.expected.written[rank][index]
-                    self._values(name, rank, index, inputs[index], want)
+                    self._values(name, rank, index, got[index], self.expected.left[rank][index])
         self.verdict.differences.sort(key=lambda d: -d.share)
         return self.verdict
 
     def _of(self, rank: int) -> str:
         """What names have to say of a rank."""
-        return f" of rank {rank}" if len(self.launched.outputs) > 1 else ""
+        return f" of rank {rank}" if len(self.launched) > 1 else ""
 
-    def _outputs(self, rank: int, outputs: dict[str, Any]) -> None:
+    def _outputs(self, rank: int) -> None:
         failures = self.verdict.failures
         returned, meant = (
-            {path: leaf for path, leaf in each.items() if leaf is not None}
-            for each in (outputs, self.expected.outputs[rank])
+            {path: array for path, array in left[rank].items() if isinstance(path, str)}
+            for left in (self.launched, self.expected.left)
         )
         if list(returned) != list(meant):
             failures.append(
@@ -213,14 +191,17 @@ def root(name: str) -> str:
 
 
 def changed_inputs(
-    compiled: Compiled, before: Sequence[Sequence[Array]], after: Launched, writes: Sequence[str]
+    compiled: Compiled,
+    before: Sequence[Sequence[Array]],
+    after: Sequence[Left],
+    writes: Sequence[str],
 ) -> list[Failure]:
     """Inputs that the kernel wrote, or that changed however, without permission."""
     found = []
     for index, signature in enumerate(compiled.inputs):
         if root(signature.name) in writes:
             continue
-        changed = [~same_bits(b[index], a[index]) for b, a in zip(before, after.inputs)]
+        changed = [~same_bits(b[index], a[index]) for b, a in zip(before, after)]
         count = int(sum(np.count_nonzero(mask) for mask in changed))
         if count:
             mask = next(mask for mask in changed if mask.any())
