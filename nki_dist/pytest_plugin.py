@@ -32,7 +32,6 @@ from nki_dist.runtime.settings import (
     default_check,
 )
 
-_CHANGES = pytest.StashKey[pytest.MonkeyPatch]()
 _MARK = "nki_world"
 
 
@@ -76,10 +75,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         LNC_VARIABLE: options.nki_lnc and str(options.nki_lnc),
         arch.PLATFORM_VARIABLE: options.nki_platform,
     }
-    changes = early_config.stash[_CHANGES] = pytest.MonkeyPatch()
+    environment = pytest.MonkeyPatch()
+    early_config.add_cleanup(environment.undo)
     for name, value in settings.items():
         if value:
-            changes.setenv(name, value)
+            environment.setenv(name, value)
     try:
         check_writable("--nki-report", options.nki_report, folder=True)
         arch.from_environment()
@@ -93,11 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{_MARK}(ranks=1, lnc=1, ...): arguments of the nki.World of this test"
     )
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if (changes := config.stash.get(_CHANGES, None)) is not None:
-        changes.undo()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -10,6 +10,7 @@ Source: tools/neuron-sys-tools/nccom-test.rst of the Neuron SDK's documentation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -208,14 +209,12 @@ def bytes_of(text: str, option: str) -> int:
     Raises:
         LaunchError: it isn't one.
     """
-    short = text.strip().lower().removesuffix("b").removesuffix("i")
-    unit = short[-1:] if short[-1:] in ("k", "m", "g") else ""
-    number = short.removesuffix(unit) if unit else short
-    if not (number.isascii() and number.isdigit() and int(number)):
+    found = re.fullmatch(r"(\d+)([kmg]?)i?b?", text.strip().lower(), re.ASCII)
+    if found is None or not int(found[1]):
         raise refused(
             f"{option} {text}; allowed: a positive number of bytes, such as 8, 2KB, 32M or 1GB"
         )
-    return int(number) * _UNITS[unit]
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def sizes_of(
