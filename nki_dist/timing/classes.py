@@ -38,6 +38,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.timing.exchange import Rule
+from nki_dist.timing.fixed import Part
 from nki_dist.timing.timeline import Seat
 
 
@@ -58,12 +59,12 @@ class Classes:
 
 
 def find_classes(
-    parts: Sequence[Any], seats: Sequence[Seat], arch: Arch, rules: Mapping[str, Rule]
+    parts: Sequence[Part], seats: Sequence[Seat], arch: Arch, rules: Mapping[str, Rule]
 ) -> Classes | None:
     """The classes of a launch, or None if there are no fewer than half as many, or none are sure.
 
     Args:
-        parts: what each core executes (`replay.Part`); equal ones are the same object.
+        parts: what each core executes ; equal ones are the same object.
         seats: where each sits.
     """
     units = _units(seats)
@@ -121,7 +122,7 @@ class _Synchronising:
     order: Mapping[int, Sequence[int]]
 
 
-def _synchronising(parts: Sequence[Any], seats: Sequence[Seat]) -> _Synchronising | None:
+def _synchronising(parts: Sequence[Part], seats: Sequence[Seat]) -> _Synchronising | None:
     """None if the ranks don't all execute the same."""
     of: dict[int, list[Instruction]] = {}
     order: dict[int, list[int]] = {}
@@ -150,7 +151,7 @@ class _Splitting:
     def __init__(
         self,
         units: Sequence[Sequence[int]],
-        parts: Sequence[Any],
+        parts: Sequence[Part],
         seats: Sequence[Seat],
         exchanges: Sequence[Sequence[Exchange]],
     ) -> None:

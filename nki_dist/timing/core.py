@@ -10,7 +10,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop
 from math import inf
@@ -19,12 +19,10 @@ from typing import Any
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
 from nki_dist.timing.capacity import Capacity
-from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import DmaEngines, Transfer, spilling
 from nki_dist.timing.engines import TensorClock
-from nki_dist.timing.fixed import Fixed
+from nki_dist.timing.fixed import Fixed, Part
 from nki_dist.timing.line import Line
-from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 from nki_dist.timing.turns import turns
@@ -73,24 +71,12 @@ class CoreReplay:
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
 
-    def __init__(
-        self,
-        number: int,
-        seat: Seat,
-        graph: OrderGraph,
-        plan: Plan,
-        arch: Arch,
-        fixed: Mapping[int, Fixed],
-    ) -> None:
-        self.number = number
-        self.seat = seat
-        self.graph = graph
-        self.plan = plan
-        self.arch = arch
+    def __init__(self, number: int, seat: Seat, part: Part, arch: Arch) -> None:
+        self.number, self.seat, self.arch = number, seat, arch
+        self.graph, self.plan, self._fixed = graph, plan, fixed = part
         self.timeline = CoreTimeline(seat, graph)
         self.timeline.dropped, self.timeline.changes = plan.dropped, plan.notes
         self.ready = self.timeline.ready
-        self._fixed = fixed
         self.by_position = [fixed[i.ordinal] for i in graph.executed]
         self.transfers: list[Any] = [f.transfer for f in self.by_position]
         self._turn_edges()

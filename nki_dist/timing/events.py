@@ -23,6 +23,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.exchange import Rule
+from nki_dist.timing.fixed import Part
 from nki_dist.timing.messages import Messages
 from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import (
@@ -48,12 +49,13 @@ class Events:
 
     def __init__(
         self,
-        cores: list[CoreReplay],
-        seats: list[Seat],
+        parts: Sequence[Part],
+        seats: Sequence[Seat],
         arch: Arch,
         exchanges: Mapping[str, Rule],
     ) -> None:
-        self.cores = cores
+        both = enumerate(zip(parts, seats, strict=True))
+        self.cores = cores = [CoreReplay(n, seat, part, arch) for n, (part, seat) in both]
         self.arch = arch
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
         self.timeline = Timeline(arch, [c.timeline for c in cores])

@@ -14,9 +14,7 @@ from typing import Any
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.classes import Classes, find_classes
-from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
-from nki_dist.timing.exchange import Rule
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 
@@ -25,17 +23,12 @@ def by_representatives(launch: Any) -> RepresentedTimeline | None:
     found = find_classes(launch.parts, launch.seats, launch.arch, launch.exchanges)
     if found is None:
         return None
-    cores, seats = [], []
-    for number, core in enumerate(found.first):
-        part, seat = launch.parts[core], launch.seats[core]
-        seats.append(seat)
-        cores.append(CoreReplay(number, seat, part.graph, part.plan, launch.arch, part.fixed))
 
     def rule(i: Any, me: int, *_: Any) -> Exchange:
         return found.exchanges[me][id(i)]
 
-    rules: dict[str, Rule] = dict.fromkeys(launch.exchanges, rule)
-    events = Events(cores, seats, launch.arch, rules)
+    parts, seats = ([each[core] for core in found.first] for each in (launch.parts, launch.seats))
+    events = Events(parts, seats, launch.arch, dict.fromkeys(launch.exchanges, rule))
     try:
         timeline = events.run()
     except LaunchError:  # messages that are never sent: the replay of all names cores

@@ -13,7 +13,7 @@ from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.dma import DmaEngines, Transfer
 from nki_dist.timing.events import Events
-from nki_dist.timing.fixed import describe
+from nki_dist.timing.fixed import Part, describe
 from nki_dist.timing.stack import HbmBandwidth
 from tests.timing.build import compiled, replay
 from tests.timing.test_compiled import KIB, ROWS, estimated, kept, positions, spec
@@ -30,9 +30,9 @@ def events_of(kernel, shape):
     """A core that is about to run a kernel as compiled, and its events."""
     (program,), machine = compiled(kernel, [shape])
     graph, plan = order(program), Plan(reorders=True)
-    fixed = describe(graph, machine, plan)
-    core = CoreReplay(0, SEAT, graph, plan, machine, fixed)
-    return core, Events([core], [SEAT], machine, {}), machine
+    part = Part(graph, plan, describe(graph, machine, plan))
+    events = Events([part], [SEAT], machine, {})
+    return events.cores[0], events, machine
 
 
 def swapped(x):

@@ -20,8 +20,7 @@ from nki_dist.timing.advice.packs import Pack, packs
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, distinct
 from nki_dist.timing.dma import shared
 from nki_dist.timing.engines import drain_ns
-from nki_dist.timing.fixed import Fixed
-from nki_dist.timing.replay import Part
+from nki_dist.timing.fixed import Fixed, Part
 from nki_dist.timing.timeline import Timeline
 
 
