@@ -25,8 +25,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands
-from nki_dist.timing.exchange import Rule
-from nki_dist.timing.timeline import Seat
+from nki_dist.timing.exchange import Rule, Seats
 from nki_dist.topology.topology import Topology
 
 CostRule: TypeAlias = "Callable[[Question, int, int], float]"
@@ -105,23 +104,17 @@ class _Rules:
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
         return Question(cached.i.opcode, cached.nbytes, group, layout, arch)
 
-    def _look(self, seats: Sequence[Seat]) -> None:
-        """Note once where every core of the launch is."""
-        if not self._cores:
-            for number, p in enumerate(seats):
-                self._cores.setdefault(p.rank, {})[p.core] = number
-
     def _numbers(self, ranks: Sequence[int | None], kind: Sequence[int]) -> tuple[int, ...]:
         """Cores over the launch: those of the ranks with these numbers within the rank."""
         return tuple(self._cores[r][c] for r in ranks if r is not None for c in kind)
 
-    def _kind(self, i: Instruction, me: int, seats: Sequence[Seat]) -> tuple[int, ...]:
+    def _kind(self, i: Instruction, me: int, seats: Seats) -> tuple[int, ...]:
         """Which cores of a rank take part: all of them, or the own one."""
-        self._look(seats)
+        self._cores = seats.ranks
         mine = tuple(self._cores[seats[me].rank])
         return mine if belongs_to_rank(i, len(mine)) else (seats[me].core,)
 
-    def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+    def group(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
         rank, cached = seats[me].rank, self._cached(i)
         assert cached.groups is not None
@@ -138,7 +131,7 @@ class _Rules:
         groups: _Groups,
         number: int,
         me: int,
-        seats: Sequence[Seat],
+        seats: Seats,
         arch: Arch,
     ) -> Exchange:
         group, kind = groups.groups[number], self._kind(cached.i, me, seats)
@@ -172,7 +165,7 @@ class _Rules:
     def _by_algorithm(self, question: Question, sharing: int, cores: int) -> float:
         return cost_ns(question, choose(question, self.forced), self.topology, sharing, cores)
 
-    def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+    def ring(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
         """A step of a ring: to the next of the group, from the one before."""
         rank, cached = seats[me].rank, self._cached(i)
         assert cached.groups is not None
@@ -181,7 +174,7 @@ class _Rules:
         target, source = group[(at + 1) % len(group)], group[at - 1]
         return self._moved(cached, me, seats, arch, target, source, len(i["channel_ids"]))
 
-    def pairs(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+    def pairs(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
         """A permutation; a rank in no pair has nothing to do."""
         rank, cached = seats[me].rank, self._cached(i)
         target, source = cached.targets.get(rank), cached.sources.get(rank)
@@ -191,7 +184,7 @@ class _Rules:
         self,
         cached: _Cached,
         me: int,
-        seats: Sequence[Seat],
+        seats: Seats,
         arch: Arch,
         target: int | None,
         source: int | None,

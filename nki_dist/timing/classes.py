@@ -38,7 +38,7 @@ from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
-from nki_dist.timing.exchange import Rule
+from nki_dist.timing.exchange import Rule, Seats
 from nki_dist.timing.fixed import Part
 from nki_dist.timing.timeline import Seat
 
@@ -60,7 +60,7 @@ class Classes:
 
 
 def find_classes(
-    parts: Sequence[Part], seats: Sequence[Seat], arch: Arch, rules: Mapping[str, Rule]
+    parts: Sequence[Part], seats: Seats, arch: Arch, rules: Mapping[str, Rule]
 ) -> Classes | None:
     """The classes of a launch, or None if there are no fewer than half as many, or none are sure.
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.timing.core import CoreReplay
-from nki_dist.timing.exchange import Rule
+from nki_dist.timing.exchange import Rule, Seats
 from nki_dist.timing.fixed import Part
 from nki_dist.timing.messages import Messages
 from nki_dist.timing.stack import HbmBandwidth
@@ -33,7 +33,6 @@ from nki_dist.timing.timeline import (
     QUEUE,
     RESOURCE,
     REUSE,
-    Seat,
     Timeline,
 )
 
@@ -50,7 +49,7 @@ class Events:
     def __init__(
         self,
         parts: Sequence[Part],
-        seats: Sequence[Seat],
+        seats: Seats,
         arch: Arch,
         exchanges: Mapping[str, Rule],
     ) -> None:

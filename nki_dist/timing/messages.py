@@ -21,8 +21,8 @@ from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.core import CoreReplay
-from nki_dist.timing.exchange import Rule
-from nki_dist.timing.timeline import Delivery, Seat
+from nki_dist.timing.exchange import Rule, Seats
+from nki_dist.timing.timeline import Delivery
 
 Waiting: TypeAlias = tuple[CoreReplay, int]  # an instruction that waits for other cores
 Place: TypeAlias = tuple[int, int]  # core and position
@@ -57,7 +57,7 @@ class Messages:
     def __init__(
         self,
         cores: Sequence[CoreReplay],
-        seats: Sequence[Seat],
+        seats: Seats,
         arch: Arch,
         rules: Mapping[str, Rule],
     ) -> None:

@@ -34,7 +34,7 @@ class Launch:
     """
 
     parts: Sequence[Part]
-    seats: list[Seat]
+    seats: Seats
     arch: Arch
     exchanges: Mapping[str, Rule]
     schedule: str

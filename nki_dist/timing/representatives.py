@@ -15,6 +15,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.classes import Classes, find_classes
 from nki_dist.timing.events import Events
+from nki_dist.timing.exchange import Seats
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 
@@ -27,7 +28,8 @@ def by_representatives(launch: Any) -> RepresentedTimeline | None:
     def rule(i: Any, me: int, *_: Any) -> Exchange:
         return found.exchanges[me][id(i)]
 
-    parts, seats = ([each[core] for core in found.first] for each in (launch.parts, launch.seats))
+    parts = [launch.parts[core] for core in found.first]
+    seats = Seats(launch.seats[core] for core in found.first)
     events = Events(parts, seats, launch.arch, dict.fromkeys(launch.exchanges, rule))
     try:
         timeline = events.run()

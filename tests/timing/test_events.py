@@ -13,6 +13,7 @@ from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.dma import DmaEngines, Transfer
 from nki_dist.timing.events import Events
+from nki_dist.timing.exchange import Seats
 from nki_dist.timing.fixed import Part, describe
 from nki_dist.timing.stack import HbmBandwidth
 from tests.timing.build import compiled, replay
@@ -31,7 +32,7 @@ def events_of(kernel, shape):
     (program,), machine = compiled(kernel, [shape])
     graph, plan = order(program), Plan(reorders=True)
     part = Part(graph, plan, describe(graph, machine, plan))
-    events = Events([part], [SEAT], machine, {})
+    events = Events([part], Seats([SEAT]), machine, {})
     return events.cores[0], events, machine
 
 
