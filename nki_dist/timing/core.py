@@ -94,7 +94,7 @@ class CoreReplay:
         self.line = Line()
         self.wake = inf
         self.freed = False
-        self._locks: dict[str, tuple[float, int]] = {}
+        self._locks: dict[str, tuple[float, int]] = {}  # by port, until when, and who has it
         self._table = ""
 
     # ---- before the replay ----------------------------------------------------------------------
@@ -185,8 +185,13 @@ class CoreReplay:
         return at
 
     def compute(self, at: int, start: float) -> None:
-        """Run an instruction on its engine from `start`."""
+        """Run an instruction on its engine from `start`, or when the ports it needs are free."""
         fixed, timeline = self.by_position[at], self.timeline
+        if fixed.locks:
+            free, holder = max(self._locks.get(name, (0.0, -1)) for name in fixed.locks)
+            if free > start:
+                start = free
+                timeline.reason[at], timeline.cause[at] = RESOURCE, (self.number, holder)
         function, table = fixed.function
         if table and table != self._table:
             self._table = table
@@ -197,6 +202,8 @@ class CoreReplay:
         if self.graph.executed[at].engine == "tensor":
             start, end, over = self._multiply(fixed, start)
         timeline.start[at], timeline.end[at], timeline.done[at] = start, end, over + fixed.drain
+        for name in fixed.locks:
+            self._locks[name] = end, at
 
     def _multiply(self, fixed: Fixed, start: float) -> tuple[float, float, float]:
         """When Tensor begins an instruction, when it can begin the next, and when this is over."""
@@ -206,18 +213,6 @@ class CoreReplay:
         self._array.take(tile, over)
         share = self._array.share(tile, self.arch)
         return start, start + (over - start) * share, over
-
-    def locks_free(self, locks: tuple[str, ...]) -> float:
-        return max(self._locks.get(name, (0.0, -1))[0] for name in locks)
-
-    def lock_holder(self, locks: tuple[str, ...]) -> tuple[int, int]:
-        """The instruction that frees the locks last."""
-        return (self.number, max(self._locks.get(name, (0.0, -1)) for name in locks)[1])
-
-    def lock(self, locks: tuple[str, ...], at: int) -> None:
-        """Instruction `at` keeps the locks until it ends."""
-        for name in locks:
-            self._locks[name] = (self.timeline.end[at], at)
 
     # ---- DMA ------------------------------------------------------------------------------------
 

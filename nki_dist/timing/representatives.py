@@ -12,6 +12,7 @@ from copy import copy
 from typing import Any
 
 from nki_dist.errors import LaunchError
+from nki_dist.forks import cached_property
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.classes import Classes, find_classes
 from nki_dist.timing.events import Events
@@ -48,21 +49,20 @@ class RepresentedTimeline(Timeline):
         self._classes = found
         self._distinct = timeline.cores
         self._met = events.messages.met
-        self._all: Timeline | None = None
         self._seen: dict[int, CoreTimeline] = {}
 
+    @cached_property
     def _whole(self) -> Timeline:
-        if self._all is None:
-            self._all = self.launch.replayed()
-        return self._all
+        whole: Timeline = self.launch.replayed()
+        return whole
 
     @property
     def cores(self) -> list[CoreTimeline]:  # type: ignore[override]
-        return self._whole().cores
+        return self._whole.cores
 
     @property
     def deliveries(self) -> list[Delivery]:  # type: ignore[override]
-        return self._whole().deliveries
+        return self._whole.deliveries
 
     @property
     def distinct(self) -> list[CoreTimeline]:

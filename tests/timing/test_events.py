@@ -80,7 +80,7 @@ def test_what_is_spilled_is_saved_before_it_comes_back(kernel, tiles, away, monk
 def test_transfers_behind_spills_are_woken_by_their_end():
     core, events, machine = events_of(loading, (128, 512))
     for _ in range(2):  # as many as an engine may have before a transfer begins, and one more
-        events._swap(core, 1 << 20, 0.0)
+        core.spill(1 << 20, 0.0, events.stacks[SEAT.stack])
     events.run()
     each = (1 << 20) / machine.dma_engines / machine.dma_engine_gbps
     assert each > 1000  # when the loads ask

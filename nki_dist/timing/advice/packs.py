@@ -16,6 +16,7 @@ from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import State
 from nki_dist.program import Access, Instruction, instructions
+from nki_dist.timing.footprint import joined
 from nki_dist.timing.order import OrderGraph
 
 LONG: Final = 64  # elements of a row, which take about as long as an instruction's start
@@ -91,25 +92,9 @@ def packs(graph: OrderGraph, arch: Arch) -> list[Pack]:
             touching.append((i, numbers))
     if max(few.values(), default=0) < LONG:
         return []
-    roots = _joined(few, [numbers for _, numbers in touching])
+    roots = joined(numbers for _, numbers in touching)
     found: dict[int, Pack] = {}
     for i, numbers in touching:
         reads, writes = graph.tensors[i.ordinal]
         found.setdefault(roots[numbers[0]], Pack(few)).add(i, (*reads, *writes))
     return [pack for pack in found.values() if pack.row >= LONG]
-
-
-def _joined(items: Mapping[int, int], groups: Sequence[Sequence[int]]) -> dict[int, int]:
-    """For each item one that stands for all that groups connect with it."""
-    parent = {n: n for n in items}
-
-    def root(n: int) -> int:
-        while parent[n] != n:
-            parent[n] = parent[parent[n]]
-            n = parent[n]
-        return n
-
-    for first, *rest in groups:
-        for n in rest:
-            parent[root(n)] = root(first)
-    return {n: root(n) for n in items}
