@@ -26,8 +26,7 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands
-from nki_dist.timing.exchange import Rule
-from nki_dist.timing.timeline import Seat
+from nki_dist.timing.exchange import Rule, Seats
 from nki_dist.topology.topology import Topology
 
 
@@ -104,23 +103,17 @@ class _Rules:
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
         return Question(cached.i.opcode, cached.nbytes, group, layout, arch)
 
-    def _look(self, seats: Sequence[Seat]) -> None:
-        """Note once where every core of the launch is."""
-        if not self._cores:
-            for number, p in enumerate(seats):
-                self._cores.setdefault(p.rank, {})[p.core] = number
-
     def _numbers(self, ranks: Iterable[int | None], kind: Sequence[int]) -> tuple[int, ...]:
         """Cores over the launch: those of the ranks with these numbers within the rank."""
         return tuple(self._cores[r][c] for r in ranks if r is not None for c in kind)
 
-    def _kind(self, i: Instruction, me: int, seats: Sequence[Seat]) -> tuple[int, ...]:
+    def _kind(self, i: Instruction, me: int, seats: Seats) -> tuple[int, ...]:
         """Which cores of a rank take part: all of them, or the own one."""
-        self._look(seats)
+        self._cores = seats.ranks
         mine = tuple(self._cores[seats[me].rank])
         return mine if belongs_to_rank(i, len(mine)) else (seats[me].core,)
 
-    def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+    def group(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
         rank, core, cached = seats[me].rank, seats[me].core, self._cached(i)
         assert cached.groups is not None
@@ -160,7 +153,7 @@ class _Rules:
         algorithm = choose(question, self.forced)
         return cost_ns(Members(question, topology, number, cores), algorithm)
 
-    def moved(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+    def moved(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
         """Sent to one rank, received from another: of pairs, or the next ones in a ring."""
         rank, cached = seats[me].rank, self._cached(i)
         target: int | None

@@ -24,7 +24,6 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.timing.exchange import EXCHANGES
-from nki_dist.timing.rendezvous import OpenRendezvous
 from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
 from tests.timing.build import events
@@ -278,15 +277,6 @@ def test_the_forced_algorithm_is_the_one_that_is_priced(monkeypatch: pytest.Monk
     monkeypatch.setenv("NKI_DIST_COLLECTIVE_ALGORITHM", "ring")
     forced = profiled(reduced, 4, ((0, 1, 2, 3),), 0).profile.total_us
     assert forced > free
-
-
-def test_who_never_comes_is_named() -> None:
-    rendezvous = OpenRendezvous()
-    assert rendezvous.come("all_reduce", (0, 1), 0, 7, 10.0, 5.0) is None
-    both = rendezvous.come("all_reduce", (0, 1), 1, 3, 30.0, 5.0)
-    assert both is not None
-    assert (both.last, both.over, both.who) == ((1, 3), 35.0, [(0, 7), (1, 3)])
-    assert rendezvous.describe([]) == []
 
 
 # ---- the page -----------------------------------------------------------------------------------
