@@ -77,7 +77,7 @@ LEFT = {
     f"n = i\n        n = x\n        t[...] = {TOTAL.replace('[i]', '[n]')}": "something else",
     f"h[...] = {TOTAL}": "another dtype",
     f"u = {TOTAL}": "nl.loop_reduce",
-    f"t[...] = {TOTAL.replace('np.add', 'np.divide')}": "other arguments",
+    f"t[...] = {TOTAL.replace('np.add', 'np.divide')}": "op=np.divide",
 }
 
 
