@@ -54,9 +54,7 @@ class Calls(ast.NodeVisitor):
         self.nki = names.local("nki") or "nki"
         self.other_rules: set[int] = set()  # ids of attributes that another rule looks after
         self.registers: set[str] = set()
-        self.kernels = {
-            name for node in ast.walk(source.tree) for name in _kernels_of(node, names)
-        }
+        self.kernels = {name for node in ast.walk(source.tree) for name in _kernels_of(node, names)}
         self.visit(source.tree)
 
     def _changed(self, rule: str, node: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""A program's text, and replacements of parts of it: what isn't replaced stays as it was written."""
+"""A program's text, and replacements of parts of it; what isn't replaced stays as it was."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Source:
 
     def start(self, node: Any) -> int:
         """Where a node begins."""
-        return self.lines[node.lineno - 1] + int(node.col_offset)
+        return int(self.lines[node.lineno - 1] + node.col_offset)
 
     def end(self, node: Any) -> int:
         """Where a node ends."""
-        return self.lines[node.end_lineno - 1] + int(node.end_col_offset)
+        return int(self.lines[node.end_lineno - 1] + node.end_col_offset)
 
     def between(self, start: int, end: int) -> str:
         """Some of the text."""
@@ -61,7 +61,7 @@ class Source:
 
     def above(self, node: Any) -> int:
         """The number of the first of the comments and blank lines above a statement."""
-        first, margin = node.lineno, len(self.indent(node) or "")
+        first, margin = int(node.lineno), len(self.indent(node) or "")
         while first > 1:
             text = self.line(first - 1)
             inside = len(text) - len(text.lstrip()) > margin and text.strip()

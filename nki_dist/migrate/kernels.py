@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from nki_dist.migrate.edits import Edit, Source
@@ -69,7 +70,7 @@ class _Walk:
         """The statements of a block; `env` is afterwards what holds at its end."""
         if body and self.source.indent(body[0]) is None:
             return  # it is in the line of what it belongs to
-        shared = {a.lineno for a, b in zip(body, body[1:]) if a.end_lineno == b.lineno}
+        shared = {a.lineno for a, b in pairwise(body) if a.end_lineno == b.lineno}
         made: list[Sequence[str] | None] = []
         for node in body:
             if node.lineno in shared:
@@ -116,7 +117,7 @@ class _Walk:
         known = Environment(env)
         for _ in range(5):
             inner = Environment(known)
-            found = self.changes, self.decisions, self.edits
+            found: tuple[list[Any], ...] = self.changes, self.decisions, self.edits
             before = [len(each) for each in found]
             if isinstance(node, ast.For):
                 self._target(node, inner)
