@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from nki_dist.compat.beta1.index import arange, mgrid
 from nki_dist.errors import NkiValidationError
 
-OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
+OPERATORS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 AXES = {
     "p": (arange(7)[:, None], np.arange(7)[:, None]),
     "f": (arange(2, 13, 3)[None, :], np.arange(2, 13, 3)[None, :]),
@@ -50,10 +52,10 @@ def test_expressions_are_numpys(pair):
 @given(st.lists(st.tuples(expressions(), st.sampled_from(OPERATORS)), min_size=1, max_size=3))
 def test_masks_are_numpys_boxes(compared):
     ours, theirs = None, np.ones((7, 4), bool)
-    for pair, op in compared:
-        mask = eval(f"pair[0] {op} 6")
+    for (index, array), op in compared:
+        mask = op(index, 6)
         ours = mask if ours is None else ours & mask
-        theirs = theirs & eval(f"pair[1] {op} 6")
+        theirs = theirs & op(array, 6)
     box = [along.nonzero()[0] for along in (theirs.any(1), theirs.any(0))]
     filled = theirs.all() or theirs[np.ix_(*box)].all()
     try:
