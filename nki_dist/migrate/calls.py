@@ -6,6 +6,7 @@ No line is added, so what later rules find is where it was.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -190,12 +191,16 @@ class Calls(ast.NodeVisitor):
 
     def _simulate(self, node: ast.Call) -> None:
         self._changed("simulate", node, "nki.simulate_kernel is nki.simulate")
-        self.source.replace(node.func, f"{self.nki}.simulate")
-        first, end = self.source.end(node.args[0]), self.source.end(node) - 1
+        opened, closed = self.source.end(node.func), self.source.end(node) - 1
+        after = self.source.end(node.args[0])
+        before = re.match(r"\s*\(\s*", self.source.between(opened, after))
+        assert before is not None
         rest = [self.source.start(other) for other in (*node.args[1:], *node.keywords)]
-        comma = self.source.between(first, end).find(",") if rest else -1
-        start = first + comma if comma >= 0 else end
-        self.source.edits.append(Edit(start, min(rest, default=end), ")("))
+        comma = self.source.between(after, closed).find(",")
+        self.source.edits += [
+            Edit(self.source.start(node), opened + before.end(), f"{self.nki}.simulate("),
+            Edit(after + comma if rest else closed, min(rest, default=closed), ")" + before[0]),
+        ]
 
     def _options(self, node: ast.Call, jit: str) -> None:
         """A decorator without what told the old compiler how to go about it."""

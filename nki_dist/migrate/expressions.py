@@ -197,6 +197,8 @@ class Expressions(Functions):
         nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if isinstance(value, Index):
             return node, self._placed(value, nodes)
+        if isinstance(value, Other) and any(self._is_index(n) for n in nodes):
+            value = Tensor()  # nothing else is indexed like that
         if not isinstance(value, (Tensor, Blocks)):
             index = ast.copy_location(self._opaque(node.slice)[0], node.slice)
             return ast.Subscript(base, index, node.ctx), Other()
@@ -237,6 +239,9 @@ class Expressions(Functions):
         if isinstance(node, (ast.Constant, ast.Call)):
             raise Undecided(f"index expressions and {ast.unparse(node)} in one subscript")
         self.guard(f"isinstance({ast.unparse(node)}, int)", "an index is a number, not a slice")
+
+    def _is_index(self, node: ast.expr) -> bool:
+        return not isinstance(node, ast.Slice) and isinstance(self.value(node)[1], Index)
 
     def _key(self, node: ast.expr) -> Value:
         if isinstance(node, ast.Slice):

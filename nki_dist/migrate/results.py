@@ -169,18 +169,21 @@ class Instructions(ABC):
         """Those of a call by name, without what says nothing.
 
         Args:
-            names: of the parameters in their order; those with a `?` may be left out.
+            names: of the parameters in their order; those with a `?` may be left out, those behind
+                a `*` are given by name.
 
         Raises:
             Undecided: there are others, or fewer.
         """
-        order = names.replace("?", "").split()
+        by_place, _, by_name = names.partition("*")
+        order = by_place.replace("?", "").split()
         if len(node.args) > len(order):
             raise Undecided(f"{ast.unparse(node.func)} with {len(node.args)} arguments by place")
         given = {k.arg or "**": k.value for k in node.keywords} | dict(zip(order, node.args))
         given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
-        missing = [name for name in names.split() if name[-1] != "?" and name not in given]
-        unknown = sorted(given.keys() - set(order))
+        every = (by_place + by_name).split()
+        missing = [name for name in every if name[-1] != "?" and name not in given]
+        unknown = sorted(given.keys() - {name.rstrip("?") for name in every})
         if unknown or missing:
             what = f"with {', '.join(unknown)}" if unknown else f"without {', '.join(missing)}"
             raise Undecided(f"{self.full(node.func)} {what}")

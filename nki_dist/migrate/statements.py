@@ -244,7 +244,7 @@ class Statements(Expressions):
         return None if text.isidentifier() else text
 
     def _dma_copy(self, call: ast.Call) -> str:
-        given = self.arguments(call, "dst src")
+        given = self.arguments(call, "* dst src")
         views = {key: ast.unparse(self.value(node)[0]) for key, node in given.items()}
         return f"{self.nisa}.dma_copy(dst={views['dst']}, src={views['src']})"
 
