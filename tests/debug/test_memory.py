@@ -25,20 +25,21 @@ def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
     monkeypatch.setattr(Arena, "take", counted)
 
     def kernel(x, keep):
-        tiles = []
-        for n in range(40):
-            tile = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.memset(tile, float(n))
-            if keep:
-                tiles.append(tile)
-        for n in range(len(tiles)):
-            tile = tiles[n]
-            assert (tile.numpy() == n).all()
+        for _ in range(2):
+            tiles = []
+            for n in range(40):
+                tile = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.memset(tile, float(n))
+                if keep:
+                    tiles.append(tile)
+            for n in range(len(tiles)):
+                tile = tiles[n]
+                assert (tile.numpy() == n).all()
         return x
 
     x = np.zeros((2, 3), np.float32)
     nki.debug(kernel)(x, True)
-    assert len(taken) == 40
+    assert 40 <= len(taken) <= 43
     taken.clear()
     nki.debug(kernel)(x, False)
     assert len(taken) <= 3
