@@ -55,6 +55,8 @@ def test_an_arena_gives_distinct_pieces_until_they_come_back():
     known = {piece.ctypes.data for piece in pieces}
     assert arena.take(64).ctypes.data == pieces[2].ctypes.data
     assert arena.take(64).ctypes.data not in known
+    size = 3 * SLAB // 16  # which no slab is a multiple of
+    assert [len(arena.take(size)) for _ in range(7)] == [size] * 7
 
 
 def test_a_launch_takes_no_more_than_there_is():
@@ -64,6 +66,8 @@ def test_a_launch_takes_no_more_than_there_is():
     with pytest.raises(errors.OutOfMemoryError, match="debugged launch needs") as caught:
         arena.take(64)
     assert caught.value.code == "host-memory"
+    with pytest.raises(errors.OutOfMemoryError, match="no memory left"):
+        Arena(1 << 60).take(1 << 55)  # more than a process can address
 
 
 def test_what_no_stack_holds_is_refused_before_it_is_made():
