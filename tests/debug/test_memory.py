@@ -13,8 +13,9 @@ from nki_dist.runtime.stepping.lives import COUNTED
 from nki_dist.runtime.stepping.memory import SLAB, Arena
 
 
-@pytest.mark.skipif(not COUNTED, reason="this Python doesn't count references exactly")
-def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
+@pytest.fixture
+def taken(monkeypatch):
+    """Where tiles were."""
     taken, take = set(), Arena.take
 
     def counted(self, size):
@@ -23,7 +24,27 @@ def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
         return piece
 
     monkeypatch.setattr(Arena, "take", counted)
+    return taken
 
+
+def test_rounds_leave_their_memory_to_the_next_whoever_has_their_tiles(taken):
+    held = []
+
+    def kernel(x):
+        def body(n):
+            tile = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(tile, 1.0)
+            held.append(tile)
+
+        nl.fori_loop(0, 9, body)
+        return x
+
+    nki.debug(kernel)(np.zeros((2, 3), np.float32))
+    assert (len(held), len(taken)) == (9, 1)
+
+
+@pytest.mark.skipif(not COUNTED, reason="this Python doesn't count references exactly")
+def test_dropped_tiles_leave_their_memory_to_others(taken):
     def kernel(x, keep):
         for _ in range(2):
             tiles = []
