@@ -212,9 +212,7 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(copy, middle, kit.raw(src)), op(copy, target, middle)]
 
 
-@function(
-    reads="source bits target", writes="target", partial=True, raises=True, name="gather columns"
-)
+@function(reads="source bits target", writes="target", raises=True, name="gather columns")
 def _gather(
     source: np.ndarray,
     bits: np.ndarray,
