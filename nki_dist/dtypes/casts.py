@@ -120,7 +120,7 @@ def _double(src: DType, dst: DType, scratch: Scratch) -> Kernel:
 
 def _plain(out: Array, inp: Array) -> None:
     # Integers round to nearest even; ml_dtypes widens bfloat16 by moving its bits.
-    np.copyto(out, inp, casting="unsafe")
+    np.copyto(out, inp)
 
 
 def _from_bool(out: Array, inp: Array) -> None:

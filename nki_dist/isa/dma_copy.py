@@ -147,7 +147,7 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> list[Operation]:
     return [op(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))]
 
 
-@function(reads="source table out", writes="out", partial=True, raises=True, name="gather rows")
+@function(reads="source table out", writes="out", raises=True, name="gather rows")
 def gather_rows(
     source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, dst: DType, out: np.ndarray
 ) -> None:
@@ -181,7 +181,7 @@ def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> Array | None:
     return reshaped(kit.view(same[0]), rows)
 
 
-@function(reads="source rows table", writes="table", partial=True, raises=True, name="scatter rows")
+@function(reads="source rows table", writes="table", raises=True, name="scatter rows")
 def _scatter(
     source: np.ndarray, rows: np.ndarray, choice: g.Chosen, overlap: bool, table: np.ndarray
 ) -> None:

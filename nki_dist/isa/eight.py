@@ -234,7 +234,7 @@ def _nc_match_replace8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return ops
 
 
-@function(reads="found result", writes="result", partial=True, name="replace found")
+@function(reads="found result", writes="result", name="replace found")
 def _replace(found: np.ndarray, imm: np.float32, result: np.ndarray) -> None:
     """Another value where something was found."""
     lane, slot = np.nonzero(found < result.shape[1])

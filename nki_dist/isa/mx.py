@@ -124,7 +124,7 @@ def _quantize_mx_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return [load, op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale))]
 
 
-@function(reads="values codes", writes="values target codes", partial=True, name="quantize")
+@function(reads="values codes", writes="values target codes", name="quantize")
 def _quantize(values: np.ndarray, packed: d.DType, target: np.ndarray, codes: np.ndarray) -> None:
     """Values as packed ones and, in some rows of `codes`, their scales."""
     partitions = len(target)

@@ -202,7 +202,7 @@ def _topk_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(_topk_select, kit.raw(i["src"]), i["n"], k, share, values, places)]
 
 
-@function(reads="bits", writes="values places", partial=True, name="top k")
+@function(reads="bits values places", writes="values places", name="top k")
 def _topk_select(
     bits: np.ndarray, n: int, k: int, share: int, values: np.ndarray, places: np.ndarray
 ) -> None:

@@ -112,7 +112,7 @@ def _use(kind: Kind) -> _Use | None:
         for n, a in enumerate(o.arguments):
             if type(a) is Place and a.space[0] == "accumulators":
                 anew = n in o.function.writes and n not in o.function.reads
-                return _Use(str(a.space[1]), *a.span(), anew and not o.function.partial)
+                return _Use(str(a.space[1]), *a.span(), anew)
     return None
 
 
