@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -18,6 +16,7 @@ from nki_dist.core_actor import ray_session, ray_start
 from nki_dist.core_actor.ray_session import ensure_ray
 from nki_dist.core_actor.ray_start import on_loopback, without_helpers, without_waits
 from nki_dist.core_actor.watchdog import Watchdog
+from tests.programs import python
 
 HELPERS = [(Node, name) for name in ("start_monitor", "start_log_monitor", "start_api_server")]
 CHANGES = {
@@ -129,9 +128,7 @@ def test_a_program_runs_so_beside_another_ray():
         with suppress(OSError):  # another Ray has it, which does as well
             taken.bind(("127.0.0.1", AGENTS_PORT))
             taken.listen()
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300
-        )
+        done = python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr[-2000:]
     processes, rest, port, log = done.stdout.split("\n", 3)
     assert {"gcs_server", "raylet"} <= set(processes.split())
