@@ -26,7 +26,9 @@ def left(result: Any, inputs: Sequence[Any]) -> Left:
     Args:
         inputs: as they are afterwards, in the order of the launch's.
     """
-    outputs = {path: _as_array(path, leaf) for path, leaf in _walk("", result) if leaf is not None}
+    outputs: Left = {
+        path: _as_array(path, leaf) for path, leaf in _walk("", result) if leaf is not None
+    }
     return {**outputs, **{n: frameworks.to_numpy(array) for n, array in enumerate(inputs)}}
 
 

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutput
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 START, HOP = 3700, 1940
-TOUCH = 2 * 4 * 37.5  # what the four channels of a trn2 rank read and write, GB/s
 TRN2 = system("trn2")
 
 
