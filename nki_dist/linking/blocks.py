@@ -22,16 +22,19 @@ class Linker:
         program: of a core.
 
     Attributes:
-        core: as messages call it, where that is known.
         longest: steps of a segment.
     """
 
-    core: int | str | None = None
     longest: float = math.inf
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._births = births(program)
+
+    @property
+    def core(self) -> int | str | None:
+        """As messages call it, where that is known."""
+        return None
 
     def step(self, i: Instruction) -> Any:
         """What an instruction does that waits for nobody."""

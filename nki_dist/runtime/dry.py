@@ -44,14 +44,6 @@ def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:
     ]
 
 
-def with_values(skeleton: Skeleton) -> list[set[int]]:
-    """Of each program, ordinals of the exchanges that are carried out as ever."""
-    return [
-        {i.ordinal for i in mine if i.ordinal in real or counts_of(i) is not None}
-        for mine, real in zip(exchanges(skeleton), skeleton.real, strict=True)
-    ]
-
-
 def counts_in(program: Program) -> set[int]:
     """Numbers of the storages that say how much exchanges move."""
     found = map(counts_of, instructions(program.body))

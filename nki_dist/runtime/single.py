@@ -44,12 +44,15 @@ class SingleLinker(Linker):
     def __init__(self, program: Program, kit: Kit) -> None:
         super().__init__(program)
         self.kit = kit
-        self.core = kit.slot.name
         self.masked = tuple(program.facts.get("runtime_psum", ()))
         for number in self.masked:
             kit.masks[number] = np.zeros(program.storages[number].nbytes // 2, bool)
         self.late = AtRunTime(kit, lambda i: self.linked(i))
         self._sums: dict[int, tuple[Running, Member]] = {}  # by ordinal
+
+    @property
+    def core(self) -> int | str:
+        return self.kit.slot.name
 
     @uncollected()
     def link(self) -> Bound:

@@ -151,18 +151,12 @@ def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[in
     state = states.get(a.storage.number)
     if state is None:
         state = states[a.storage.number] = Sums(a.storage)
-    given = i.args["accumulate"]
-    if given is None:
-        before = None if a.dynamic is not None else state.read(a)
-        if a.storage.number in runtime:
-            i.accumulation = "runtime"
-        elif before is None:
-            runtime.add(a.storage.number)
-            i.accumulation = "runtime"
-        else:
-            i.accumulation = "add" if before else "replace"
-    else:
-        i.accumulation = "add" if given else "replace"
+    adds, number = i.args["accumulate"], a.storage.number
+    if adds is None:
+        adds = None if a.dynamic is not None or number in runtime else state.read(a)
+        if adds is None:
+            runtime.add(number)
+    i.accumulation = "runtime" if adds is None else "add" if adds else "replace"
     state.write(a, True)
 
 

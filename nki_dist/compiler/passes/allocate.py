@@ -193,8 +193,8 @@ class _Sweep:
         overflow: Storage | None = None
         for s, ended in in_time(order):
             for over in ended:
-                now -= self._end(over) if over.placed else prod(space.need(over))
-            now += self._begin(s) if s.placed else prod(space.need(s))
+                now -= self._size(over, begins=False)
+            now += self._size(s, begins=True)
             if now > peak:
                 peak = now
                 if now > limit and overflow is None:
@@ -213,16 +213,13 @@ class _Sweep:
             partition // space.quadrant : last_row + 1, byte // space.align : last + 1
         ]
 
-    def _begin(self, s: Storage) -> int:
-        """Of a placed tensor: how much it adds."""
+    def _size(self, s: Storage, begins: bool) -> int:
+        """How much a tensor adds as its life begins, or takes away as it ends."""
+        if not s.placed:
+            return prod(self.space.need(s))
         cells = self._cells(s)
-        cells += 1
-        return int(np.count_nonzero(cells == 1)) * self.space.align
-
-    def _end(self, s: Storage) -> int:
-        cells = self._cells(s)
-        cells -= 1
-        return int(np.count_nonzero(cells == 0)) * self.space.align
+        cells += 1 if begins else -1
+        return int(np.count_nonzero(cells == begins)) * self.space.align
 
 
 def _overflow(
