@@ -11,8 +11,7 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.linking.births import birth
-from nki_dist.linking.blocks import Linker
+from nki_dist.linking.blocks import Linker, birth
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
 from nki_dist.linking.linked import Late, Linked

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.linking.addresses import sources
-from nki_dist.linking.exchanges import equal_arguments
-from nki_dist.linking.kinds import Kind, Run, equal_key
+from nki_dist.linking.kinds import Kind, Run, equal_arguments, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Segment
 from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes

@@ -16,8 +16,7 @@ import numpy as np
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import sources
-from nki_dist.linking.births import birth
-from nki_dist.linking.blocks import Linker
+from nki_dist.linking.blocks import Linker, birth
 from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
