@@ -160,7 +160,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
         # Published kernels place 16-bit tensors at any even address, so the memory's own
         # alignment, which is larger, guides our placement only.
         problem = f"starts at byte {byte}; must be a multiple of {s.dtype.itemsize}"
-    elif _straddles(byte, s.partition_bytes, space.bank):
+    elif 0 < s.partition_bytes <= space.bank and byte // space.bank != (end - 1) // space.bank:
         problem = (
             f"covers bytes {byte} to {end - 1} and so crosses a bank boundary; a tensor of at "
             f"most {space.bank} bytes per partition must lie inside one bank of {space.bank}"
@@ -168,10 +168,6 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
     if problem:
         message = f"address {s.address} of {s.label} {problem}"
         raise invalid(message, code="address-range", got=s.address).at(**program.at(s))
-
-
-def _straddles(byte: int, size: int, bank: int) -> bool:
-    return 0 < size <= bank and byte // bank != (byte + size - 1) // bank
 
 
 class _Sweep:
