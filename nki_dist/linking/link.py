@@ -53,7 +53,8 @@ class _Linker(Linker):
 
     def linked(self) -> Linked:
         body = self.block(self.program.body)
-        kinds, panels, masked = self._kinds.kinds, self._products.panels, self._masked
+        kinds = self._kinds.kinds
+        panels, masked = self._products.panels, self._masked
         spaces: dict[Space, int] = {SCRATCH: max((k.scratch for k in kinds), default=0)}
         spaces |= {("mask", n): self.program.storages[n].nbytes // 2 for n in masked}
         arguments = (a for k in kinds for o in k.operations for a in o.arguments)
