@@ -22,11 +22,12 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
 from nki_dist.checks import DEFAULT
-from nki_dist.compiler.compile import check_core, check_launch, trace_core, trace_for
+from nki_dist.compiler.compile import check_core, check_launch, trace_core
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.decode import decode
 from nki_dist.compiler.disasm import called, instruction_text
 from nki_dist.compiler.encode import encode
+from nki_dist.compiler.trace import Trace
 from nki_dist.core_actor.placement import pack
 from nki_dist.hbm.layout import Layout, fill_stack, lay_out
 from nki_dist.isa import INSTRUCTIONS
@@ -114,7 +115,7 @@ def tracing(bound: BoundArguments) -> list[Program]:
     grid = make_grid(2, TRN2, 1)
     programs = []
     for core in range(grid.cores):
-        trace = trace_for(split.fn, "split", TRN2, core, grid, DEFAULT)
+        trace = Trace("split", TRN2, core, grid.cores, DEFAULT)
         args, kwargs = bound.bind(trace)
         programs.append(trace_core(split.fn, grid, trace, args, kwargs, collect_outputs(split.fn)))
     for i in instructions(programs[0].body):

@@ -71,7 +71,7 @@ def compile_kernel(
     checks = checks_of(function, checks)
     patterns = Patterns()
     for core in range(grid.cores):
-        trace = trace_for(function, name, arch, core, grid, checks, patterns)
+        trace = Trace(name, arch, core, grid.cores, checks, is_beta1(function), patterns)
         args, kwargs = bind(trace)
         program = trace_core(function, grid, trace, args, kwargs, outputs_of)
         functions |= trace.locations.functions
@@ -100,7 +100,7 @@ def trace_core(
     """Run a kernel's Python for every program instance of a core: its program, before the passes.
 
     Args:
-        trace: of that core, as made by `trace_for`.
+        trace: of that core.
         args, kwargs: the kernel's arguments, with tensors of the trace in place of arrays.
     """
     trace.locations.functions.clear()  # what binds arguments isn't the kernel's
@@ -168,19 +168,6 @@ def note_style(
 def is_beta1(function: Callable[..., Any]) -> bool:
     """Whether it is a kernel of Beta 1, which later releases' rules don't hold for."""
     return hasattr(function, "__beta1__")
-
-
-def trace_for(
-    function: Callable[..., Any],
-    name: str,
-    arch: Arch,
-    core: int,
-    grid: Grid,
-    checks: Checks,
-    patterns: Patterns | None = None,
-) -> Trace:
-    """An empty trace for one core, under the rules of the release that a kernel is written for."""
-    return Trace(name, arch, core, grid.cores, checks, is_beta1(function), patterns)
 
 
 def _compare_shared(programs: Sequence[Program]) -> None:

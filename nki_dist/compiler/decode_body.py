@@ -23,6 +23,7 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.operands import Tensor
 from nki_dist.program import Access, Block, Instruction, Loop, Storage, VirtualRegister
+from nki_dist.program.walk import tensors
 
 MAX_LOOP_DEPTH: Final = 64
 _DECIDED: Final = MappingProxyType(  # what the accumulation pass makes of each `accumulate`
@@ -265,7 +266,7 @@ class BodyReader:
         ordinal, runtime, touched = i.ordinal, self.runtime, self.touched
         for name, written in form.tensors:
             value = i.args[name]
-            for a in (value,) if isinstance(value, Access) else _inside(value):
+            for a in (value,) if isinstance(value, Access) else tensors(value):
                 s = a.storage
                 if not 0 <= s.first <= ordinal <= s.last:
                     malformed(
@@ -286,12 +287,3 @@ class BodyReader:
             malformed(f"instruction {ordinal} reads an index from {s.label} outside its life")
         if self.touched:
             self.touched[-1].add(s)
-
-
-def _inside(value: Any) -> Iterator[Access]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            if isinstance(item, Access):
-                yield item
-            else:
-                yield from _inside(item)

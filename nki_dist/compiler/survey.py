@@ -15,9 +15,10 @@ from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.checks import Checks
-from nki_dist.compiler.compile import Bind, CheckOutputs, trace_core, trace_for
+from nki_dist.compiler.compile import Bind, CheckOutputs, is_beta1, trace_core
 from nki_dist.compiler.compiled import Grid
 from nki_dist.compiler.config import checks_of
+from nki_dist.compiler.trace import Trace
 from nki_dist.errors import NkiError
 
 
@@ -56,7 +57,7 @@ def survey(
     found = Survey()
     outputs: list[Any] = []
     for core in range(grid.cores):
-        trace = trace_for(function, name, arch, core, grid, checks)
+        trace = Trace(name, arch, core, grid.cores, checks, is_beta1(function))
         trace.dropped = found.errors
         try:
             args, kwargs = bind(trace)

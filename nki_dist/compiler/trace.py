@@ -38,7 +38,6 @@ from nki_dist.compiler.notes import is_due, note
 from nki_dist.compiler.ownership import check_dynamic, check_register, foreign, owns
 from nki_dist.compiler.passes.schedule import Edges, add_edges
 from nki_dist.compiler.trace_loops import LoopTrace
-from nki_dist.compiler.unfinished import check_finished
 from nki_dist.dtypes import DType
 from nki_dist.errors import CompileError, NkiError, NkiWarning, invalid
 from nki_dist.isa import INSTRUCTIONS, dma_copy, memset, tensor_copy
@@ -89,7 +88,6 @@ class Trace(Configured, LoopTrace):
         self.strict = checks.strict
         self.beta1 = beta1
         self.release = checks.nki
-        self.prepared: Any = None  # a collective that awaits its trigger
         self.patterns: Patterns | None = Patterns() if patterns is None else patterns
         self.doubts = 0
         super().__init__(Program(kernel, arch.name, core, cores))
@@ -132,7 +130,7 @@ class Trace(Configured, LoopTrace):
         except NkiError as error:  # views and Python constructs don't know where they are
             error.at(location=self.locations.raised(error), core=self.core)
             raise
-        check_finished(self)
+        self.check_finished()
 
     # ---- tensors --------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ class LoopTrace:
     """
 
     core: int
+    prepared: Any = None  # a collective that awaits its trigger
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -100,6 +101,30 @@ class LoopTrace:
                 storage.last = last
         if self._open:
             self._open[-1].touched |= done.touched
+
+    def check_finished(self) -> None:
+        """See that nothing is left open where an instance of the kernel ends.
+
+        Raises:
+            CompileError: a prepared collective has no trigger, or the kernel jumped out of a loop.
+        """
+        if self.prepared is not None:
+            name = f"{self.prepared.spec.name}_prepare"
+            raise CompileError(
+                f"a {name} has no trigger; each is followed by exactly one",
+                location=self.locations.text(self.prepared.instruction.location),
+                core=self.core,
+                instruction=f"ncc.{name}",
+                code="collective-prepare",
+            )
+        if self._open:
+            raise CompileError(
+                "the kernel left a dynamic loop by break, return or an exception; its body must "
+                "run to its end",
+                location=self.locations.text(self._open[-1].loop.location),
+                core=self.core,
+                code="loop-left",
+            )
 
     def register_truth(self, register: VirtualRegister) -> bool:
         """`while register:` asked twice: True opens the loop, False ends it."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from nki_dist.compiler.passes.low_precision import Key, float32_storages, key_of
+from nki_dist.compiler.passes.low_precision import float32_storages, key_of
 from nki_dist.dtypes import float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.program import Access, Dynamic, Instruction, Program, Storage, rewritten
@@ -33,14 +33,12 @@ def widened(programs: list[Program]) -> list[Program]:
     if not runs_in_float32(programs):
         return programs
     wide = float32_storages(programs)
-    return [_with_float32(p, wide) for p in programs]
-
-
-def _with_float32(program: Program, wide: frozenset[Key]) -> Program:
-    """A program some of whose storages, by `low_precision.key_of`, hold float32."""
-    storages = [in_float32(s) if key_of(program.core, s) in wide else s for s in program.storages]
-    rewrite = Rewrite(storages, program.storages)
-    return replace(program, storages=storages, body=rewritten(program.body, rewrite.instruction))
+    found = []
+    for p in programs:
+        storages = [in_float32(s) if key_of(p.core, s) in wide else s for s in p.storages]
+        change = Rewrite(storages, p.storages).instruction
+        found.append(replace(p, storages=storages, body=rewritten(p.body, change)))
+    return found
 
 
 def in_float32(s: Storage) -> Storage:

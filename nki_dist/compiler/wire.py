@@ -16,6 +16,7 @@ import struct
 import zlib
 from functools import lru_cache
 from importlib import metadata
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import msgpack
@@ -26,9 +27,9 @@ FORMAT_VERSION: Final = 2
 """Raised by every change of the body's layout, so that old readers refuse new files by number."""
 
 _HEADER: Final = struct.Struct("<4sHI")
-_KINDS: Final = ((b"NKIP", "a program"), (b"NKIC", "a compiled kernel"))
-PROGRAM: Final = _KINDS[0][0]
-COMPILED: Final = _KINDS[1][0]
+PROGRAM: Final = b"NKIP"
+COMPILED: Final = b"NKIC"
+_KINDS: Final = MappingProxyType({PROGRAM: "a program", COMPILED: "a compiled kernel"})
 
 
 @lru_cache(maxsize=1)
@@ -68,14 +69,14 @@ def unpack(magic: bytes, data: bytes) -> Any:
     Raises:
         ProgramFormatError: anything else than an intact envelope of this format version.
     """
-    expected = _kind(magic)
+    expected = _KINDS[magic]
     if not isinstance(data, (bytes, bytearray, memoryview)):
         malformed(f"{expected} is bytes, got {type(data).__name__}")
     if len(data) < _HEADER.size + 1:
         malformed(f"{len(data)} bytes; the header alone has {_HEADER.size + 1}: truncated")
     found, version, crc = _HEADER.unpack_from(data)
     if found != magic:
-        other = _kind(found)
+        other = _KINDS.get(found)
         malformed(
             f"it starts with {found!r}, {expected} starts with {magic!r}"
             + (f"; this is {other}" if other else "")
@@ -93,10 +94,6 @@ def unpack(magic: bytes, data: bytes) -> Any:
     if actual != crc:
         malformed(f"checksum {actual:#010x}, the header says {crc:#010x}: damaged or truncated")
     return _unpacked(rest[1 + rest[0] :])
-
-
-def _kind(magic: bytes) -> str:
-    return next((name for kind, name in _KINDS if kind == magic), "")
 
 
 def _unpacked(packed: memoryview) -> Any:

@@ -25,13 +25,13 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Kit, Workspace
-from nki_dist.linking.memory import places
 from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction, Program, Storage
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
+from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.single import SingleLinker
-from nki_dist.runtime.stepping.again import MemoryOf, carry_out
+from nki_dist.runtime.stepping.again import carry_out
 
 Key: TypeAlias = "tuple[Any, ...]"
 Hook: TypeAlias = "Callable[[int], Any]"  # called with the instruction's number
@@ -198,10 +198,9 @@ def replay(launched: Launched, watch: Watch) -> None:
         NkiError: as the launch would, had it failed; the time is up.
     """
 
-    def make(slot: CoreSlot, program: Program, memory: MemoryOf, workspace: Workspace) -> Executor:
-        buffer = memory(places(program)).buffer
+    def make(slot: CoreSlot, program: Program, memory: Memory, workspace: Workspace) -> Executor:
         core = make_core(program, slot)
-        kit = Kit(buffer, core, arch.get(program.platform), workspace)
+        kit = Kit(memory.buffer, core, arch.get(program.platform), workspace)
         return Executor(program, _WatchedLinker(Place(slot, program, kit), watch).link(), core)
 
     watch.now = -1

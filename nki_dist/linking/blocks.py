@@ -1,4 +1,7 @@
-"""The way of linking through a program: where segments begin and end, and storages their lives."""
+"""The way of linking through a program: where segments begin and end, and storages their lives.
+
+Memory that may be read before it is written is filled when the first instruction touches it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from typing import Any
 from nki_dist.compiler.passes.conflicts import ordering
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.linking.births import births
+from nki_dist.isa.kit import Kit
 from nki_dist.linking.linked import Block, LinkedExchange, LinkedLoop, Segment
 from nki_dist.linking.located import raise_at
+from nki_dist.ops.arrays import fill
+from nki_dist.ops.operation import Operation, op
+from nki_dist.program import Access, Instruction, Loop, Program, instructions
 from nki_dist.program import Block as Items
-from nki_dist.program import Instruction, Loop, Program, instructions
 
 
 class Linker:
@@ -22,16 +27,19 @@ class Linker:
         program: of a core.
 
     Attributes:
-        core: as messages call it, where that is known.
         longest: steps of a segment.
     """
 
-    core: int | str | None = None
     longest: float = math.inf
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._births = births(program)
+
+    @property
+    def core(self) -> int | str | None:
+        """As messages call it, where that is known."""
+        return None
 
     def step(self, i: Instruction) -> Any:
         """What an instruction does that waits for nobody."""
@@ -95,3 +103,32 @@ class Linker:
         segment.births.add(len(segment.steps))
         segment.steps.append(self.birth(number))
         segment.instructions.append(i)
+
+
+def births(program: Program) -> dict[int, list[int]]:
+    """By ordinal of the instruction that touches them first, the storages to be filled before it.
+
+    Of PSUM storages where matmuls decide at run time, it is also forgotten what they hold.
+    """
+    found: dict[int, list[int]] = {}
+    poisoned = program.facts.get("poison")
+    poisoned = None if poisoned is None else frozenset(poisoned)
+    for s in program.storages:
+        if s.role == "local" and s.first >= 0 and (poisoned is None or s.number in poisoned):
+            found.setdefault(s.first, []).append(s.number)
+    for number in program.facts.get("runtime_psum", ()):
+        first = program.storages[number].first
+        if number not in found.setdefault(first, []):
+            found[first].append(number)
+    return found
+
+
+def birth(program: Program, number: int, kit: Kit) -> list[Operation]:
+    """Fill a storage nobody wrote as its life begins, and forget what was accumulated in it."""
+    storage = program.storages[number]
+    dtype, count = storage.dtype, storage.nbytes // storage.dtype.itemsize
+    bits = kit.raw(Access(storage, 0, (count,), (1,), dtype))
+    filled = [op(fill, bits, dtype.raw.type(program.unwritten(dtype)))]
+    if number in program.facts.get("runtime_psum", ()):
+        filled.append(op(fill, kit.mask(storage), False))
+    return filled

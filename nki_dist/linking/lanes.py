@@ -79,20 +79,6 @@ def _seconds(o: Operation) -> float:
     return CALL + size * weight * 1e-9
 
 
-class Plan(NamedTuple):
-    """For each instruction of a straight run:
-
-    Attributes:
-        lanes: which lane has it.
-        begins: when it is expected to begin, in seconds.
-        needs: those before it that it needs.
-    """
-
-    lanes: list[int]
-    begins: list[float]
-    needs: list[list[int]]
-
-
 class _Use(NamedTuple):
     """What an instruction does with accumulators: all of its operations use the same ones.
 
@@ -157,8 +143,10 @@ class Planner:
             return {t.space for t in self.needs.of_late(run.instruction)}
         return self._spaces[int(run)]
 
-    def plan(self, straight: Segment) -> Plan | None:
-        """Lanes for its instructions; None where one thread is as good."""
+    def plan(self, straight: Segment) -> tuple[list[int], list[float], list[list[int]]] | None:
+        """For each of its instructions which lane has it, when it is expected to begin, in seconds,
+        and those before it that it needs; None where one thread is as good.
+        """
         times = [
             5e-6 if type(run) is Late else self._seconds[self._linked.runs[run].kind]
             for run in straight.steps
@@ -176,7 +164,7 @@ class Planner:
         seconds = max(begin + time for begin, time in zip(begins, times))
         if seconds > GAIN * total:
             return None
-        return Plan(lanes, begins, needs)
+        return lanes, begins, needs
 
     # ---- accumulators ---------------------------------------------------------------------------
 

@@ -7,18 +7,15 @@ Passes that make a program faster, and may be left out without a change of a bit
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import prod
 from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.randomness import GENERATORS, WORDS
-from nki_dist.linking.births import birth
-from nki_dist.linking.blocks import Linker
+from nki_dist.linking.blocks import Linker, birth
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
 from nki_dist.linking.linked import Late, Linked
-from nki_dist.linking.lowering import Lowering
+from nki_dist.linking.lowering import SCRATCH, Lowering
 from nki_dist.linking.products import Products
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.operation import op
@@ -56,25 +53,14 @@ class _Linker(Linker):
 
     def linked(self) -> Linked:
         body = self.block(self.program.body)
-        spaces, panels = self._spaces(), self._products.panels
         kinds = self._kinds.kinds
-        return Linked(self.program, kinds, self._runs, body, spaces, panels, self._masked)
-
-    def _spaces(self) -> dict[Space, int]:
-        found: dict[Space, int] = {
-            ("scratch", 0): max((k.scratch for k in self._kinds.kinds), default=0)
-        }
-        for number in self._masked:
-            found["mask", number] = self.program.storages[number].nbytes // 2
-        for kind in self._kinds.kinds:
-            for o in kind.operations:
-                for a in o.arguments:
-                    if type(a) is Place and a.space[0] == "accumulators":
-                        found[a.space] = 4 * self._kit.arch.partitions
-                    elif type(a) is Place and a.space[0] == "random":
-                        shape = WORDS, self._kit.arch.partitions, GENERATORS[str(a.space[1])]
-                        found[a.space] = 4 * prod(shape)
-        return found
+        panels, masked = self._products.panels, self._masked
+        spaces: dict[Space, int] = {SCRATCH: max((k.scratch for k in kinds), default=0)}
+        spaces |= {("mask", n): self.program.storages[n].nbytes // 2 for n in masked}
+        arguments = (a for k in kinds for o in k.operations for a in o.arguments)
+        used = {a.space for a in arguments if type(a) is Place}
+        spaces |= {space: size for space, size in self._kit.spaces.items() if space in used}
+        return Linked(self.program, kinds, self._runs, body, spaces, panels, masked)
 
     def step(self, i: Instruction) -> Any:
         products, kit = self._products, self._kit

@@ -42,12 +42,14 @@ class Lowering(Kit):
         named: whether the instruction that is lowered asked for a name, so that its operations are
             no other instruction's.
         used: bytes of scratch that it needs.
+        spaces: bytes of accumulators and random numbers that instructions have asked for.
     """
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
         self.wires, self.registers = Slot.WIRES, Slot.REGISTERS
         self.masks: dict[int, Any] = {}
+        self.spaces: dict[Space, int] = {}
         self._lent: dict[int, Place] = {}
         self.begin()
 
@@ -71,15 +73,17 @@ class Lowering(Kit):
         return Place(SCRATCH, at, shape, strides, dtype)
 
     def accumulators(self, engine: str) -> Place:
-        return Place(
-            ("accumulators", engine), 0, (self.arch.partitions,), (4,), np.dtype(np.float32)
-        )
+        return self._whole(("accumulators", engine), (self.arch.partitions,), np.float32)
 
     def random(self, engine: str, first: Callable[[], np.ndarray]) -> Place:
         words = seeded(engine, 0, 1)
         shape = (words.shape[0], self.arch.partitions, words.shape[2])
-        strides = tuple([4 * s for s in contiguous_strides(shape)])
-        return Place(("random", engine), 0, shape, strides, words.dtype)
+        return self._whole(("random", engine), shape, words.dtype)
+
+    def _whole(self, space: Space, shape: tuple[int, ...], dtype: Any) -> Place:
+        """All of a space that the core has, for 32-bit elements."""
+        self.spaces[space] = 4 * prod(shape)
+        return Place(space, 0, shape, tuple([4 * s for s in contiguous_strides(shape)]), dtype)
 
     def mask(self, storage: Storage) -> Array:
         if storage.number < 0:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.linking.addresses import sources
-from nki_dist.linking.exchanges import Exchanges
-from nki_dist.linking.kinds import Kind, Run, equal_key
+from nki_dist.linking.kinds import Kind, Run, equal_arguments, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
 from nki_dist.linking.linked import Late, Linked, LinkedLoop, Segment
 from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes
@@ -86,7 +85,8 @@ class Placed:
         steps: by number.
         body: of Segment, LinkedExchange and LinkedLoop.
         scratch: bytes that its steps need.
-        exchanges: what instructions that wait keep for the cores.
+        exchanges: of instructions that wait, by ordinal, what those with the same arguments keep
+            for each other and for other cores; see isa.kit.
         sources: of run-time addresses, by ordinal of the instructions that have some.
         per_lane: kinds of spaces of which each lane has its own.
         panels: places of panels: bytes, and the number among those of this size.
@@ -103,7 +103,8 @@ class Placed:
     ) -> None:
         self.linked, self.arch = linked, arch
         self.scratch = linked.spaces.get(SCRATCH, 0)
-        self.exchanges = Exchanges()
+        self.exchanges: dict[int, dict[Any, Any]] = {}
+        self._equal: dict[Any, dict[Any, Any]] = {}  # the same, by arguments
         self.sources: dict[int, tuple[Dynamic, ...]] = {}
         self.arguments: list[Any] = []
         self.steps: list[Step] = []
@@ -240,7 +241,11 @@ class Placed:
             elif isinstance(item, LinkedLoop):
                 found.append(LinkedLoop(item.loop, self._block(item.body)))
             else:
-                self._asks(item.instruction)
+                i = item.instruction
+                self._asks(i)
+                if i.ordinal not in self.sources:
+                    kept = self._equal.setdefault(equal_arguments(i), {})
+                    self.exchanges[i.ordinal] = kept
                 found.append(item)
         return found
 

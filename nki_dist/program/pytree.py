@@ -52,11 +52,9 @@ class TreeDef:
             raise LaunchError(
                 message, code="tree-leaves", numbers={"got": len(values), "allowed": self.count}
             )
-        return tree_map(lambda slot: values[slot.number], self.skeleton, _is_slot)
-
-
-def _is_slot(value: Any) -> bool:
-    return isinstance(value, _Slot)
+        return tree_map(
+            lambda slot: values[slot.number], self.skeleton, lambda v: isinstance(v, _Slot)
+        )
 
 
 def flatten(

@@ -241,9 +241,8 @@ class Binder:
         kit.begin(waits=True)
         if i.ordinal in self._placed.sources:
             return self._late.exchange(i, lambda now: spec.link_exchange(now, kit))
-        exchanges = self._placed.exchanges
-        like = exchanges.like(i)
-        kit.cache, kit.core_cache = exchanges.cache(like), self._core_caches.setdefault(like, {})
+        kit.cache = self._placed.exchanges[i.ordinal]
+        kit.core_cache = self._core_caches.setdefault(id(kit.cache), {})
         try:
             return spec.link_exchange(i, kit)
         finally:

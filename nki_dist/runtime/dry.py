@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -41,14 +41,6 @@ def exchanges(skeleton: Skeleton) -> list[list[Instruction]]:
     return [
         [i for i in instructions(p.body) if INSTRUCTIONS[i.opcode].synchronises]
         for p in skeleton.programs
-    ]
-
-
-def with_values(skeleton: Skeleton) -> list[set[int]]:
-    """Of each program, ordinals of the exchanges that are carried out as ever."""
-    return [
-        {i.ordinal for i in mine if i.ordinal in real or counts_of(i) is not None}
-        for mine, real in zip(exchanges(skeleton), skeleton.real, strict=True)
     ]
 
 
@@ -166,41 +158,25 @@ class _Memories:
     def _bytes(self, slot: CoreSlot, program: Program, s: Storage, zeros: bool) -> np.ndarray:
         if s.role == "constant":
             return np.frombuffer(s.data or b"", np.uint8)
-        if s.role == "local":
-            return _filled(program, s, zeros)
         source = self._inputs[slot.rank][s.index] if s.role == "input" else None
-        per_rank = source is None or s.index in self._written
-        key = (s.role, s.index, slot.rank if per_rank else id(source))
+        one = slot.core if s.role == "local" else slot.rank
+        own = source is None or s.index in self._written
+        key = (s.role, s.number if s.role == "local" else s.index, one if own else id(source))
         if key not in self._shared:
+            memory = self._shared[key] = aligned(s.nbytes)
             if source is None:
-                self._shared[key] = _filled(program, s, zeros)
+                memory.view(s.dtype.raw).fill(0 if zeros else program.unwritten(s.dtype))
             else:
-                self._shared[key] = _copied(source, s)
+                _copy(source, s, memory)
         return self._shared[key]
 
 
-def _filled(program: Program, s: Storage, zeros: bool) -> np.ndarray:
-    memory = aligned(s.nbytes)
-    memory.view(s.dtype.raw).fill(0 if zeros else program.unwritten(s.dtype))
-    return memory
-
-
-def _copied(array: np.ndarray, s: Storage) -> np.ndarray:
-    memory = aligned(s.nbytes)
+def _copy(array: np.ndarray, s: Storage, memory: np.ndarray) -> None:
     source = np.ascontiguousarray(array).reshape(s.shape)
     if source.itemsize == s.dtype.itemsize:
         np.ndarray(s.shape, s.dtype.raw, memory)[...] = source.view(s.dtype.raw)
     else:  # runs in float32 (NKI_PRECISE_FP=0), which holds every value of a smaller float
         np.ndarray(s.shape, s.dtype.storage, memory)[...] = source.astype(s.dtype.storage)
-    return memory
-
-
-class _AtRest(Exception):
-    """No core can go on."""
-
-
-def _at_rest(_: Scheduler) -> NoReturn:
-    raise _AtRest
 
 
 class DryCores:
@@ -263,12 +239,10 @@ class DryCores:
             NkiError: the first failure of any core.
         """
         try:
-            self._scheduler.run(_at_rest)
-        except _AtRest:
+            self._scheduler.rest()
             return self._scheduler.at_rest()
         finally:
             self._scheduler.close()
-        return []
 
     def reports(self) -> list[CoreReport]:
         """What the cores have done."""

@@ -40,14 +40,14 @@ import numpy as np
 from nki_dist import arch
 from nki_dist.collectives.alone import Alone
 from nki_dist.collectives.party import CHANNEL
-from nki_dist.compiler.passes.skeleton import Skeleton, registers_of
+from nki_dist.compiler.passes.skeleton import Skeleton, counts_of, registers_of
 from nki_dist.errors import NkiError, OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import CoreSlot
 from nki_dist.program import Block, Instruction, Loop, instructions, loops
 from nki_dist.program.walk import operands
 from nki_dist.runtime.deadlock import deadlock
-from nki_dist.runtime.dry import DryCores, exchanges, rank_registers, with_values
+from nki_dist.runtime.dry import DryCores, exchanges, rank_registers
 from nki_dist.runtime.dry_rendezvous import Log, Reached, Rendezvous
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.messages import Message, Wait
@@ -83,8 +83,9 @@ def run_classes(
 
 def _values_travel(skeleton: Skeleton) -> bool:
     """Whether what cores compute could depend on another rank, or on which core goes first."""
-    if any(with_values(skeleton)):
-        return True
+    for real, mine in zip(skeleton.real, exchanges(skeleton), strict=True):
+        if any(i.ordinal in real or counts_of(i) is not None for i in mine):
+            return True
     written = skeleton.written
     for program, contents in zip(skeleton.programs, skeleton.contents, strict=True):
         shared = (s for s in program.storages if s.number in contents and program.cores > 1)

@@ -47,9 +47,11 @@ class Executor:
         self.state = core.state
         self.team = team or Team()
         self.ends = math.inf
-        self._begin()
 
-    def _begin(self) -> None:
+    def run(self) -> Coroutine:
+        """Begin a launch: its coroutine, which is sent what messages carry."""
+        self.ends = math.inf
+        self.state.reset()
         self.trips: list[int] = []
         self._lanes: Lanes | None = None  # of what is under way on several threads
         self._done = 0  # without what was begun last
@@ -57,12 +59,6 @@ class Executor:
         # other threads see both or neither. An iterator knows how far it is, so nobody counts.
         self._now: tuple[Sequence[Instruction], Iterator[Any]] = (), iter(())
         self._loops: list[tuple[LinkedLoop, int]] = []  # that are open, and their place in `trips`
-
-    def run(self) -> Coroutine:
-        """Begin a launch: its coroutine, which is sent what messages carry."""
-        self._begin()
-        self.ends = math.inf
-        self.state.reset()
         return self._block(self.linked)
 
     @property

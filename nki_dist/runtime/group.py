@@ -167,9 +167,15 @@ class CoreGroup:
             if slot.core not in bound or bound[slot.core].generation != stacks[slot.rank].generation
         ]
         if new:
-            placed = self.linked.setdefault(key, {})
-            self._link(placed, new, programs, local)
-            self._bind(bound, placed, new, offsets, places, stacks, scheduler.check_time)
+
+            def memory(slot: CoreSlot, of: Placed) -> Memory:
+                stack, per_core = stacks[slot.rank], self._pools.setdefault(slot.core, Pool())
+                resident = {key: stack.regions[region][at:] for key, (region, at) in places}
+                where = stack.memory, offsets, stack.common, per_core, self._brief, resident
+                return Memory(of.linked.program, of.places, *where)
+
+            check_time = scheduler.check_time
+            self._bind(new, bound, key, programs, local, memory, stacks, check_time)
             self._forget_old()
         start = time.perf_counter()
         try:
@@ -193,47 +199,33 @@ class CoreGroup:
         return reports
 
     @uncollected(acyclic=True)
-    def _link(
-        self,
-        placed: dict[int, Placed],
-        new: Iterable[CoreSlot],
-        programs: Sequence[Program],
-        local: Sequence[LocalPlaces] | None,
-    ) -> None:
-        """Link the programs of these cores, once for those that have the same."""
-        without = left_out() if self.without is None else self.without
-        for slot in new:
-            if (of := slot.lnc_core) in placed:
-                continue
-            found = None if local is None else local[of]
-            with _at(slot):
-                placed[of] = placed_program(
-                    programs[of], found, self.threads, without, len(self.slots)
-                )
-
-    @uncollected(acyclic=True)
     def _bind(
         self,
-        bound: dict[int, _Ready],
-        placed: Mapping[int, Placed],
         new: Iterable[CoreSlot],
-        offsets: Mapping[tuple[str, int], int],
-        places: Places,
+        bound: dict[int, _Ready],
+        key: Any,
+        programs: Sequence[Program],
+        local: Sequence[LocalPlaces] | None,
+        memory: Callable[[CoreSlot, Placed], Memory],
         stacks: Mapping[int, StackView],
         check_time: Callable[[], None],
     ) -> None:
-        """Bind the linked programs to these cores."""
+        """Bind their programs to these cores; equal ones are linked once."""
+        without = left_out() if self.without is None else self.without
+        linked = self.linked.setdefault(key, {})
         for slot in new:
-            of, stack = placed[slot.lnc_core], stacks[slot.rank]
-            per_core, program = self._pools.setdefault(slot.core, Pool()), of.linked.program
-            resident = {key: stack.regions[region][at:] for key, (region, at) in places}
-            where = stack.memory, offsets, stack.common
+            n = slot.lnc_core
             with _at(slot):
-                memory = Memory(program, of.places, *where, per_core, self._brief, resident)
-                pair = ready(of, slot, memory, self._workspace, self._team)
-            old = bound.get(slot.core)
-            bound[slot.core] = _Ready(pair[0], stack.generation, pair[1], len(of.arguments))
-            self._views += len(of.arguments) - (old.views if old else 0)
+                if n not in linked:
+                    found = None if local is None else local[n]
+                    linked[n] = placed_program(
+                        programs[n], found, self.threads, without, len(self.slots)
+                    )
+                of = linked[n]
+                pair = ready(of, slot, memory(slot, of), self._workspace, self._team)
+            old, views = bound.get(slot.core), len(of.arguments)
+            bound[slot.core] = _Ready(pair[0], stacks[slot.rank].generation, pair[1], views)
+            self._views += views - (old.views if old else 0)
             check_time()
 
     def _forget_old(self) -> None:

@@ -203,20 +203,21 @@ class Scheduler:
             CollectiveMismatchError: cores are in different operations.
             Stopped: another thread ended it.
         """
+        while self.rest():
+            if pump is None or not pump(self):
+                raise deadlock(self.at_rest(), self.finished())
+
+    def rest(self) -> bool:
+        """Run cores until none is ready; whether some wait then. Raises: as `run`."""
         try:
-            while True:
-                while self.step():
-                    pass
-                parked = self.parked()
-                if not parked:
-                    return
-                if pump is None or not pump(self):
-                    raise deadlock(self.at_rest(), self.finished())
+            while self.step():
+                pass
         except Stopped:
             if time.monotonic() > self._settled:
                 raise deadlock(self.parked(), self.finished()) from None
             self.check_time()
             raise
+        return bool(self.parked())
 
     def _settle(self) -> None:
         """Two cores disagree: have the others come to rest, so that it is told who is different.

@@ -16,8 +16,7 @@ import numpy as np
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import sources
-from nki_dist.linking.births import birth
-from nki_dist.linking.blocks import Linker
+from nki_dist.linking.blocks import Linker, birth
 from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
@@ -44,12 +43,15 @@ class SingleLinker(Linker):
     def __init__(self, program: Program, kit: Kit) -> None:
         super().__init__(program)
         self.kit = kit
-        self.core = kit.slot.name
         self.masked = tuple(program.facts.get("runtime_psum", ()))
         for number in self.masked:
             kit.masks[number] = np.zeros(program.storages[number].nbytes // 2, bool)
         self.late = AtRunTime(kit, lambda i: self.linked(i))
         self._sums: dict[int, tuple[Running, Member]] = {}  # by ordinal
+
+    @property
+    def core(self) -> int | str:
+        return self.kit.slot.name
 
     @uncollected()
     def link(self) -> Bound:

@@ -43,5 +43,5 @@ def test_it_is_the_state_of_every_element(seed):
         value = bool(rng.integers(2))
         sums.write(a, value)
         part[...] = value
-    per_element = sums.whole().reshape(PARTITIONS, COLUMNS, dtype.itemsize // 2)[..., 0]
-    assert np.array_equal(per_element, every)
+    found = sums.elements(access(storage, (0, PARTITIONS), (0, COLUMNS), dtype))
+    assert np.array_equal(np.broadcast_to(found, every.shape), every)

@@ -265,3 +265,20 @@ def test_a_kernel_may_raise_stop_iteration():
 
     with pytest.raises(StopIteration):
         nki.debug(kernel)(X)
+
+
+def test_a_while_loop_without_rounds_is_refused_where_others_refuse_it():
+    @nki.jit
+    def kernel(x, count):
+        tile = nl.load(x)
+        left = loaded(count)
+        with nl.no_reorder():
+            while left:
+                doubled(tile)
+        return stored(x, tile)
+
+    for host in (nki.simulate, nki.debug):
+        for count in (COUNT, 0 * COUNT):
+            with pytest.raises(errors.CompileError, match=r"inside nl\.no_reorder") as caught:
+                host(kernel)(X.copy(), count)
+            assert caught.value.code == "loop-in-no-reorder"

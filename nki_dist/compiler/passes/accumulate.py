@@ -41,28 +41,15 @@ class Sums:
 
     def elements(self, a: Access) -> np.ndarray:
         """The part of the mask that says it of an access, in one partition or in all of its."""
-        mask = self._some() if self._of_all_partitions(a) else self.whole()
-        return mask_view(mask, a, 1 if self.equal else None)
-
-    def whole(self) -> np.ndarray:
-        """The mask of every element, which it is kept in from here on."""
-        mask = self._some()
-        if self.equal:
-            self.mask, self.equal = np.tile(mask, self.storage.shape[0]), False
-            return self.mask
-        return mask
-
-    def _some(self) -> np.ndarray:
+        partitions, unit = self.storage.shape[0], a.dtype.itemsize // 2 or 1
+        units = self.storage.nbytes // 2 // partitions
         if self.mask is None:
-            units = self.storage.nbytes // 2 // self.storage.shape[0]
             self.mask, self.equal = np.full(units, bool(self.uniform)), True
             self.uniform = None
-        return self.mask
-
-    def _of_all_partitions(self, a: Access) -> bool:
-        partitions, unit = self.storage.shape[0], a.dtype.itemsize // 2 or 1
-        pitch = self.storage.nbytes // 2 // partitions
-        return a.shape[0] == partitions and (partitions == 1 or a.strides[0] * unit == pitch)
+        of_all = a.shape[0] == partitions and (partitions == 1 or a.strides[0] * unit == units)
+        if self.equal and not of_all:
+            self.mask, self.equal = np.tile(self.mask, partitions), False
+        return mask_view(self.mask, a, 1 if self.equal else None)
 
     def covers(self, a: Access) -> bool:
         s = self.storage
@@ -151,18 +138,12 @@ def _resolve(i: Instruction, a: Access, states: dict[int, Sums], runtime: set[in
     state = states.get(a.storage.number)
     if state is None:
         state = states[a.storage.number] = Sums(a.storage)
-    given = i.args["accumulate"]
-    if given is None:
-        before = None if a.dynamic is not None else state.read(a)
-        if a.storage.number in runtime:
-            i.accumulation = "runtime"
-        elif before is None:
-            runtime.add(a.storage.number)
-            i.accumulation = "runtime"
-        else:
-            i.accumulation = "add" if before else "replace"
-    else:
-        i.accumulation = "add" if given else "replace"
+    adds, number = i.args["accumulate"], a.storage.number
+    if adds is None:
+        adds = None if a.dynamic is not None or number in runtime else state.read(a)
+        if adds is None:
+            runtime.add(number)
+    i.accumulation = "runtime" if adds is None else "add" if adds else "replace"
     state.write(a, True)
 
 

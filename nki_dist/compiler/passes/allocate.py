@@ -160,7 +160,7 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
         # Published kernels place 16-bit tensors at any even address, so the memory's own
         # alignment, which is larger, guides our placement only.
         problem = f"starts at byte {byte}; must be a multiple of {s.dtype.itemsize}"
-    elif _straddles(byte, s.partition_bytes, space.bank):
+    elif 0 < s.partition_bytes <= space.bank and byte // space.bank != (end - 1) // space.bank:
         problem = (
             f"covers bytes {byte} to {end - 1} and so crosses a bank boundary; a tensor of at "
             f"most {space.bank} bytes per partition must lie inside one bank of {space.bank}"
@@ -168,10 +168,6 @@ def _check_address(program: Program, s: Storage, space: Space, arch: Arch) -> No
     if problem:
         message = f"address {s.address} of {s.label} {problem}"
         raise invalid(message, code="address-range", got=s.address).at(**program.at(s))
-
-
-def _straddles(byte: int, size: int, bank: int) -> bool:
-    return 0 < size <= bank and byte // bank != (byte + size - 1) // bank
 
 
 class _Sweep:
@@ -193,8 +189,8 @@ class _Sweep:
         overflow: Storage | None = None
         for s, ended in in_time(order):
             for over in ended:
-                now -= self._end(over) if over.placed else prod(space.need(over))
-            now += self._begin(s) if s.placed else prod(space.need(s))
+                now -= self._size(over, begins=False)
+            now += self._size(s, begins=True)
             if now > peak:
                 peak = now
                 if now > limit and overflow is None:
@@ -213,16 +209,13 @@ class _Sweep:
             partition // space.quadrant : last_row + 1, byte // space.align : last + 1
         ]
 
-    def _begin(self, s: Storage) -> int:
-        """Of a placed tensor: how much it adds."""
+    def _size(self, s: Storage, begins: bool) -> int:
+        """How much a tensor adds as its life begins, or takes away as it ends."""
+        if not s.placed:
+            return prod(self.space.need(s))
         cells = self._cells(s)
-        cells += 1
-        return int(np.count_nonzero(cells == 1)) * self.space.align
-
-    def _end(self, s: Storage) -> int:
-        cells = self._cells(s)
-        cells -= 1
-        return int(np.count_nonzero(cells == 0)) * self.space.align
+        cells += 1 if begins else -1
+        return int(np.count_nonzero(cells == begins)) * self.space.align
 
 
 def _overflow(

@@ -111,10 +111,9 @@ def _compare(a: _Accesses, b: _Accesses, watched: tuple[set[int], set[int]]) -> 
         return
     grid = _Grid([access for _, access in everything_a + everything_b])
     for mine, theirs, side in ((a, b, 0), (b, a, 1)):
-        stored = _Region(grid, theirs.stores)
-        touched = _Region(grid, theirs.stores + theirs.loads)
-        watched[side].update(n for n, access in mine.stores if touched.meets(access))
-        watched[side].update(n for n, access in mine.loads if stored.meets(access))
+        stored, touched = grid.cells(theirs.stores), grid.cells(theirs.stores + theirs.loads)
+        watched[side].update(n for n, access in mine.stores if grid.meets(access, touched))
+        watched[side].update(n for n, access in mine.loads if grid.meets(access, stored))
 
 
 def _may_meet(stores: list[tuple[int, Access]], others: list[tuple[int, Access]]) -> bool:
@@ -152,33 +151,29 @@ class _Grid:
             d.kind in ("scalar", "vector") for d, _ in dynamic
         )
 
+    def cells(self, accesses: list[tuple[int, Access]]) -> np.ndarray:
+        """The bytes that some accesses may touch; of nothing none, one where that can't be told.
 
-class _Region:
-    """The bytes that some accesses may touch; everything, where that can't be told.
-
-    With run-time addresses these are the bytes for index 0, and the same again at every distance
-    of whole periods: whatever the indices are, an access whose bytes for index 0 aren't among
-    them doesn't meet the region.
-    """
-
-    def __init__(self, grid: _Grid, accesses: list[tuple[int, Access]]) -> None:
-        self.empty = not accesses
-        self.cells: np.ndarray | None = None
-        self._unit = grid.unit
-        if self.empty or not grid.exact:
-            return
+        With run-time addresses these are the bytes for index 0, and the same again at every
+        distance of whole periods: whatever the indices are, an access whose bytes for index 0
+        aren't among them doesn't meet these.
+        """
+        if not accesses or not self.exact:
+            return np.ones(min(len(accesses), 1), bool)
         # Zeros come from the system, which makes only those pages that are used.
-        self.cells = np.zeros(grid.nbytes // grid.unit, bool)
+        cells = np.zeros(self.nbytes // self.unit, bool)
         for _, a in accesses:
-            _at_zero(a).put(True, self.cells, grid.unit)
-        if grid.period:
-            periods = self.cells.reshape(-1, grid.period // grid.unit)
+            _at_zero(a).put(True, cells, self.unit)
+        if self.period:
+            periods = cells.reshape(-1, self.period // self.unit)
             periods[:] = periods.any(axis=0)
+        return cells
 
-    def meets(self, a: Access) -> bool:
-        if self.empty:
-            return False
-        return self.cells is None or bool(_at_zero(a).get(self.cells, self._unit).any())
+    def meets(self, a: Access, cells: np.ndarray) -> bool:
+        """Whether an access may touch some of these."""
+        if not self.exact or not cells.size:
+            return bool(cells.size)
+        return bool(_at_zero(a).get(cells, self.unit).any())
 
 
 def _at_zero(a: Access) -> Pattern:

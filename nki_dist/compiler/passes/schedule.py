@@ -37,15 +37,12 @@ def edges_of(schedule: Any) -> Edges:
 
 
 def _edge(pair: Any) -> tuple[str, tuple[str, ...]]:
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise _wrong_form(pair)
-    later, earlier = pair
-    earlier = (earlier,) if isinstance(earlier, str) else earlier
-    if not isinstance(earlier, (tuple, list)):
-        raise _wrong_form(pair)
-    if not all(isinstance(name, str) for name in (later, *earlier)):
-        raise _wrong_form(pair)
-    return later, tuple(earlier)
+    if isinstance(pair, (tuple, list)) and len(pair) == 2:
+        later, earlier = pair
+        names = [earlier] if isinstance(earlier, str) else earlier
+        if isinstance(names, (tuple, list)) and all(isinstance(n, str) for n in (later, *names)):
+            return later, tuple(names)
+    raise _wrong_form(pair)
 
 
 def _wrong_form(got: Any) -> NkiValidationError:

@@ -302,10 +302,7 @@ class _Reducer:
             return a
         if a.dynamic.kind == "scalar" and _source(self.number, a) not in self.lost:
             return a
-        self._note(i)
-        return Access(a.storage, a.offset, a.shape, a.strides, a.dtype)
-
-    def _note(self, i: Instruction) -> None:
         line = self.full.where(i.location)
         if line is not None and line not in self.unchecked:
             self.unchecked.append(line)
+        return Access(a.storage, a.offset, a.shape, a.strides, a.dtype)

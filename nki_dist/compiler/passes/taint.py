@@ -197,30 +197,20 @@ class Taint:
                 writes clean data there.
         """
         for number, places in self.outliving.items():
-            s = self.program.storages[number]
+            s, stores = self.program.storages[number], self._stores.get(number, [])
+            state = self._states.get(number)
             for place, a in places:
-                whole = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)
-                self._check_place(s, place, whole if a is None else a, others)
-
-    def _check_place(
-        self,
-        s: Storage,
-        place: str,
-        a: Access,
-        others: Sequence[tuple[Stored, Taint | None]],
-    ) -> None:
-        stores = self._stores.get(s.number, [])
-        state = self._states.get(s.number)
-        if stores and state is not None:
-            left = state.any(a).copy()
-            for writes, taint in others:
-                left &= ~_clean(s, a, writes.get(s.key, ()), taint)
-            count = int(left.sum())
-            if count:
-                culprit = next((x for x in stores if state.any(x.access).any()), stores[0])
-                self._refuse_store(place, s, culprit, f"{count} of {left.size} elements")
-        if s.number in self._certain:
-            self._refuse_store(place, s, self._certain[s.number], "elements")
+                if a is None:
+                    a = Access(s, 0, s.shape, contiguous_strides(s.shape), s.dtype)
+                if stores and state is not None:
+                    left = state.any(a).copy()
+                    for writes, taint in others:
+                        left &= ~_clean(s, a, writes.get(s.key, ()), taint)
+                    if count := int(left.sum()):
+                        culprit = next((x for x in stores if state.any(x.access).any()), stores[0])
+                        self._refuse_store(place, s, culprit, f"{count} of {left.size} elements")
+                if number in self._certain:
+                    self._refuse_store(place, s, self._certain[number], "elements")
 
     def left_by(self, s: Storage, a: Access) -> np.ndarray | None:
         """Marks of the elements of `a` in this core's storage that corresponds to shared `s`."""

@@ -156,15 +156,12 @@ class Scan:
         for path, a in returned(program.outputs):
             self.outliving.setdefault(a.storage.number, []).append((f"output{path}", a))
         for s in program.storages:
-            self._begin(s, written.get(s.key, []) if s.role != "local" else [])
-
-    def _begin(self, s: Storage, writers: list[int]) -> None:
-        if s.role == "input" and s.written:
-            self.outliving.setdefault(s.number, []).append((f"input {s.name}", None))
-        elif s.role in ("input", "constant"):
-            self._full.add(s.number)
-        if any(core != self.program.core for core in writers):
-            self.foreign.add(s.number)
+            if s.role == "input" and s.written:
+                self.outliving.setdefault(s.number, []).append((f"input {s.name}", None))
+            elif s.role in ("input", "constant"):
+                self._full.add(s.number)
+            if s.role != "local" and any(core != program.core for core in written.get(s.key, ())):
+                self.foreign.add(s.number)
 
     def run(self) -> None:
         self._block(self.program.body, 0)

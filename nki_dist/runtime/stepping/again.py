@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from nki_dist.hbm.layout import Layout, common_inputs, fill_common, fill_stack, 
 from nki_dist.isa.core import CoreSlot
 from nki_dist.isa.kit import Workspace
 from nki_dist.linking.blas import one_blas_thread
-from nki_dist.linking.memory import Places
+from nki_dist.linking.memory import places
 from nki_dist.ops.alignment import aligned
 from nki_dist.program import Program
 from nki_dist.runtime.executor import Executor
@@ -31,9 +30,8 @@ from nki_dist.runtime.recorder import Recorder
 from nki_dist.runtime.scheduler import Scheduler
 
 Inputs = Callable[[int, Compiled], Sequence[np.ndarray]]
-MemoryOf: TypeAlias = "Callable[[Places], Memory]"
 # Gives what runs a core, of its memory and of scratch that the cores share.
-Make: TypeAlias = "Callable[[CoreSlot, Program, MemoryOf, Workspace], Executor]"
+Make: TypeAlias = "Callable[[CoreSlot, Program, Memory, Workspace], Executor]"
 
 
 class _Zeroed(Pool):
@@ -80,7 +78,7 @@ def carry_out(
         for slot in slots:
             where = stacks[slot.rank], layouts[slot.rank].offsets, shared
             program = compiled[slot.rank].programs[slot.lnc_core]
-            memory = partial(_memory, program, where, brief)
+            memory = Memory(program, places(program), *where, _Zeroed(), brief)
             scheduler.add(make(slot, program, memory, workspace))
             scheduler.check_time()
         with one_blas_thread():
@@ -88,11 +86,6 @@ def carry_out(
     finally:
         scheduler.close()
     return layouts, stacks, scheduler
-
-
-def _memory(program: Program, where: tuple[Any, Any, Any], brief: Pool, places: Places) -> Memory:
-    """One core's; `where` is its stack, that one's layout, and what ranks have in common."""
-    return Memory(program, places, *where, _Zeroed(), brief)
 
 
 def run_again(
@@ -112,10 +105,9 @@ def run_again(
     """
     recorders: dict[int, Recorder] = {}
 
-    def make(slot: CoreSlot, program: Program, memory: MemoryOf, workspace: Workspace) -> Executor:
-        placed = placed_program(program)
-        executor, recorders[slot.core] = ready(placed, slot, memory(placed.places), workspace)
-        return executor
+    def make(slot: CoreSlot, program: Program, memory: Memory, workspace: Workspace) -> Executor:
+        ran, recorders[slot.core] = ready(placed_program(program), slot, memory, workspace)
+        return ran
 
     start = time.perf_counter()
     arrays = [inputs(rank, launch) for rank, launch in enumerate(compiled)]
