@@ -18,72 +18,48 @@ from typing import TYPE_CHECKING, Any
 import nki_dist.forks  # noqa: F401  (first: forks wait for all imports after it)
 
 if TYPE_CHECKING:
-    from nki_dist import collectives, errors, isa, language
-    from nki_dist.checks import Checks
-    from nki_dist.compat.simulator import cpu_simulate
-    from nki_dist.insight.drift import Drift
-    from nki_dist.insight.record import Record
-    from nki_dist.launcher.autotune import Autotuned, autotune
-    from nki_dist.launcher.benchmarking import benchmark
-    from nki_dist.launcher.binding import PerRank, per_rank
-    from nki_dist.launcher.device_tensor import DeviceTensor
-    from nki_dist.launcher.kernel import (
-        Kernel,
-        debug,
-        drift,
-        estimate,
-        jit,
-        profile,
-        record,
-        simulate,
-    )
-    from nki_dist.launcher.results import Run
-    from nki_dist.launcher.tensor_spec import TensorSpec
-    from nki_dist.launcher.world import World
-    from nki_dist.linking.passes import link_passes
-    from nki_dist.runtime.dry_report import DryRun
+    from nki_dist import collectives as collectives
+    from nki_dist import errors as errors
+    from nki_dist import isa as isa
+    from nki_dist import language as language
+    from nki_dist.checks import Checks as Checks
+    from nki_dist.compat.simulator import cpu_simulate as cpu_simulate
+    from nki_dist.insight.drift import Drift as Drift
+    from nki_dist.insight.record import Record as Record
+    from nki_dist.launcher.autotune import Autotuned as Autotuned
+    from nki_dist.launcher.autotune import autotune as autotune
+    from nki_dist.launcher.benchmarking import benchmark as benchmark
+    from nki_dist.launcher.binding import PerRank as PerRank
+    from nki_dist.launcher.binding import per_rank as per_rank
+    from nki_dist.launcher.device_tensor import DeviceTensor as DeviceTensor
+    from nki_dist.launcher.kernel import Kernel as Kernel
+    from nki_dist.launcher.kernel import debug as debug
+    from nki_dist.launcher.kernel import drift as drift
+    from nki_dist.launcher.kernel import estimate as estimate
+    from nki_dist.launcher.kernel import jit as jit
+    from nki_dist.launcher.kernel import profile as profile
+    from nki_dist.launcher.kernel import record as record
+    from nki_dist.launcher.kernel import simulate as simulate
+    from nki_dist.launcher.results import Run as Run
+    from nki_dist.launcher.tensor_spec import TensorSpec as TensorSpec
+    from nki_dist.launcher.world import World as World
+    from nki_dist.linking.passes import link_passes as link_passes
+    from nki_dist.runtime.dry_report import DryRun as DryRun
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "Autotuned",
-    "Checks",
-    "DeviceTensor",
-    "Drift",
-    "DryRun",
-    "Kernel",
-    "PerRank",
-    "Record",
-    "Run",
-    "TensorSpec",
-    "World",
-    "autotune",
-    "benchmark",
-    "collectives",
-    "cpu_simulate",
-    "debug",
-    "drift",
-    "errors",
-    "estimate",
-    "isa",
-    "jit",
-    "language",
-    "link_passes",
-    "per_rank",
-    "profile",
-    "record",
-    "simulate",
-]
-
-# Where each name is; "" for rooms: those of the interface, and those that are reached as
-# `nki_dist.compat` without an import.
+_ROOMS = "collectives errors isa language"  # of the interface
+# Those that are reached as `nki_dist.compat`, without an import.
+_INNER = (
+    "arch checks codes compat compiler dtypes frameworks hbm insight launcher linking ops program "
+    "release report runtime timing topology"
+)
+# Where each name is; "" for a room of that name.
 _PLACES: Mapping[str, str] = MappingProxyType(
     {
         name: place
         for place, names in {
-            "": "arch checks codes collectives compat compiler dtypes errors frameworks "
-            "hbm insight isa language launcher linking ops program release report runtime timing "
-            "topology",
+            "": f"{_ROOMS} {_INNER}",
             "checks": "Checks",
             "compat.simulator": "cpu_simulate",
             "insight.drift": "Drift",
@@ -104,6 +80,7 @@ _PLACES: Mapping[str, str] = MappingProxyType(
 )
 
 if not TYPE_CHECKING:  # type checkers would take any name for one of the package's
+    __all__ = sorted({*_PLACES} - {*_INNER.split()})
 
     def __getattr__(name: str) -> Any:
         place = _PLACES.get(name)
@@ -114,7 +91,6 @@ if not TYPE_CHECKING:  # type checkers would take any name for one of the packag
         globals()[name] = found  # found without this function from now on
         return found
 
-
-def __dir__() -> list[str]:
-    """The interface, without the rooms of the package."""
-    return sorted([*__all__, "__version__"])
+    def __dir__() -> list[str]:
+        """The interface, without the rooms of the package."""
+        return sorted([*__all__, "__version__"])

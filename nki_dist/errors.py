@@ -148,16 +148,6 @@ class Diagnostic(Exception):
         told = [f"\n  {name}: {text}" for name, text in after.items() if text]
         return "".join((self.message, gap, " ".join(where), *told))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # With keyword-only arguments they don't survive pickling, and ours come from actors.
-        return (_rebuild, (type(self), self.args, self.__dict__))
-
-
-def _rebuild(cls: type[Diagnostic], args: tuple[Any, ...], state: dict[str, Any]) -> Diagnostic:
-    made = cls(*args)
-    made.__dict__.update(state)
-    return made
-
 
 def split_location(location: str | None) -> tuple[str | None, int | None]:
     """File and line of a `"file.py:12"`; None for what it doesn't say."""

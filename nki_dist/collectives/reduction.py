@@ -73,24 +73,12 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
     Args:
         make: `make(shape, dtype)`, an uninitialised array that may be sent.
     """
-    row = ALU[op]
+    row, quiet = ALU[op], np.errstate(all="ignore")  # NaN from unused lanes is normal
     exact = dtype.is_integer
     function = row.integer if exact else row.f32
     assert function is not None
-
-    def combine(a: Array, b: Array, out: Array) -> None:
-        with np.errstate(all="ignore"):  # NaN from unused lanes is normal
-            function(a, b, out)
-
+    combine = quiet(function)
     if exact or dtype in (float32, float64):
         return Reduction(dtype, combine, make, dtype.storage)
-    to_wide, from_wide = _quiet(converter(dtype, float32)), _quiet(converter(float32, dtype))
+    to_wide, from_wide = quiet(converter(dtype, float32)), quiet(converter(float32, dtype))
     return Reduction(dtype, combine, make, np.dtype(np.float32), to_wide, from_wide)
-
-
-def _quiet(convert: Callable[..., Any]) -> Callable[[Array, Array], None]:
-    def quiet(out: Array, array: Array) -> None:
-        with np.errstate(all="ignore"):
-            convert(out, array)
-
-    return quiet

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,10 +48,8 @@ class Process(NamedTuple):
     def kill(self) -> None:
         """End it, if it is still there."""
         if self._found():
-            try:
+            with suppress(ProcessLookupError):  # it ended by itself
                 os.kill(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return  # it ended by itself
 
 
 def by_parent() -> dict[int, list[Process]]:
