@@ -124,7 +124,7 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         table, source, choice, _ = g.chosen_rows(src, kit, i["oob_mode"])
         rows = _rows(dst, choice.shape, kit)
         out = kit.view(dst) if rows is None else rows
-        return [op(_gather, source, table, choice, src.dtype, dst.dtype, out)]
+        return [op(gather_rows, source, table, choice, src.dtype, dst.dtype, out)]
     if g.has_vector(dst):
         table, source, choice, overlap = g.chosen_rows(dst, kit, i["oob_mode"])
         rows, load = kit.copied(src, dst.dtype)
@@ -148,7 +148,7 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> list[Operation]:
 
 
 @function(reads="source table out", writes="out", raises=True, name="gather rows")
-def _gather(
+def gather_rows(
     source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, dst: DType, out: np.ndarray
 ) -> None:
     """Rows of a table, as another type; those that are left out stay as they are in `out`."""
@@ -192,11 +192,8 @@ def _scatter(
 
 @dma_copy.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return transfer_cost(i["dst"], i["src"])
-
-
-def transfer_cost(dst: Access, src: Access) -> Cost:
     """Bytes moved and contiguous pieces on the more scattered side."""
+    dst, src = i["dst"], i["src"]
     return Cost(dma_bytes=max(dst.nbytes, src.nbytes), dma_elements=max(pieces(dst), pieces(src)))
 
 
