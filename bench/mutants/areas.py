@@ -1,6 +1,6 @@
 """Which files are changed, where in them, and which tests have to notice.
 
-Only tests without Ray (`[ray]` is left out of those for all hosts), the most specific first: a run
+Only tests without Ray (`[ray]` and `on_ray` are left out), the most specific first: a run
 ends at the first failure, so a mutant that is noticed costs a second or two. A file that isn't in
 an area is not changed.
 """
@@ -99,7 +99,8 @@ _DECLARED: Final = (
     "tests/test_coverage_page.py",
     "tests/test_public_api.py",
 )
-_REFUSED: Final = ("tests/refusals", "tests/isa", "tests/language")
+_ERRORS: Final = ("tests/test_codes.py", "tests/test_errors_as_data.py", "tests/test_remedies.py")
+_REFUSED: Final = (*_ERRORS, "tests/refusals", "tests/isa", "tests/language")
 _FIGURES: Final = "tests/arch/test_every_figure_matters.py"
 _TIMED: Final = ("tests/timing", "tests/estimates")
 _NAMED: Final = (
@@ -141,12 +142,14 @@ _RUN: Final = tuple(
     for name in (
         *("barriers_of_other_tensors", "beyond_its_dimension", "dry_classes", "dry_run"),
         *("interrupts", "saved_prints", "skipped_rows_of_programs", "timeouts"),
-        "races_by_element",
+        *("races_by_element", "progress"),
     )
 )
 
 _LAUNCHED: Final = (
     "tests/test_messages_of_launches.py",
+    "tests/collectives/test_wrong_ranks.py",
+    *_ERRORS,
     "tests/runtime",
     "tests/debug",
     "tests/insight",
@@ -267,7 +270,7 @@ AREAS: Final = (
         "stepping",
         ("nki_dist/runtime/stepping/*.py",),
         WHOLE,
-        ("tests/debug", "tests/insight"),
+        ("tests/debug", "tests/nki_0_7/test_release.py", "tests/insight"),
     ),
 )
 

@@ -126,7 +126,7 @@ def _tested(copy: Path, chosen: tuple[str, ...], limit: float) -> tuple[str, str
     }
     began = time.monotonic()
     process = subprocess.Popen(
-        [*command, "--tb=no", "-k", "not [ray]", *chosen],
+        [*command, "--tb=no", "-k", "not [ray] and not on_ray", *chosen],
         cwd=copy,
         env=environment,
         stdout=subprocess.PIPE,

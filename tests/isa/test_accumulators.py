@@ -257,6 +257,13 @@ def test_columns_of_range_select_are_numbers_of_float32():
     refuse("columns are numbered 16777210", body)
 
 
+def test_range_select_selects_of_as_many_elements():
+    def body(data, bound, dst, res):
+        nisa.range_select(dst[:, 1:], data, nl.less, nl.less, bound, bound)
+
+    refuse(r"got dst 9 \(shape \(8, 9\)\), on_true_tile 10", body)
+
+
 @pytest.mark.parametrize("tile", [False, True])
 def test_exponential(tile):
     x, m = numbers(11, (8, 2, 5), BF16), numbers(12, (8, 1))

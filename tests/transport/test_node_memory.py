@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -62,6 +63,21 @@ def test_nothing_is_left_of_one_that_nobody_comes_for(folder):
     assert list(block) == [7] * 5  # arrays that somebody still has stay readable
     del block
     assert files() == before
+
+
+def test_nothing_is_left_of_one_whose_links_are_closed(trios):
+    """Before anybody collects garbage: it can be large."""
+    before, trio = files(), trios()
+    trio.send(0, 1, None)
+    assert len(trio.links[1].poll()) == 1
+    gc.disable()
+    try:
+        for links in trio.links:
+            links.close()
+        del links, trio.links[:], trio.memory
+        assert files() == before
+    finally:
+        gc.enable()
 
 
 def test_who_comes_when_its_maker_has_gone_gets_an_error(folder):
