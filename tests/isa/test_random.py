@@ -15,7 +15,6 @@ BF16 = ml_dtypes.bfloat16
 E = nisa.engine
 U32 = np.uint32
 X = np.ones((8, 16), np.float32)
-SEED = np.array([[12345]], np.int32)
 
 
 def refuse(message, body, inputs, outputs, **where):
