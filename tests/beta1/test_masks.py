@@ -1,7 +1,5 @@
 """Masks: boxes shrink patterns, other shapes are covered or predicated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

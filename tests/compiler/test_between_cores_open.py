@@ -1,7 +1,5 @@
 """What two cores leave for each other: where only a run tells, and what follows."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The random instructions: XORWOW against its definition, ranges, reproducibility, refusals."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -4,8 +4,6 @@ Elsewhere in tests launches wait; here they don't. The world's lock is held whil
 where the test needs all of them to wait in the row.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re

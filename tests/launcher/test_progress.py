@@ -1,7 +1,5 @@
 """Progress lines: when they appear, what they say, and that they are off otherwise."""
 
-from __future__ import annotations
-
 import io
 import time
 

@@ -1,7 +1,5 @@
 """Dry runs in part: results that are wanted, overlaps that are left open, specs for inputs."""
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np
