@@ -13,6 +13,7 @@ BF16 = ml_dtypes.bfloat16
 E = nisa.engine
 U32 = np.uint32
 X = np.ones((8, 16), np.float32)
+SEED = np.array([[12345]], np.int32)
 
 
 def refuse(message, body, inputs, outputs, **where):
@@ -68,6 +69,22 @@ def test_vector_has_four_generators_a_lane():
             mine = got.reshape(3, 10)[lane, n::4]
             np.testing.assert_array_equal(mine, bits[: len(mine)])
             np.testing.assert_array_equal(after[lane, 6 * n : 6 * n + 6], words)
+
+
+def test_same_seed_same_numbers_and_different_lanes():
+    def body(seed, a, b, c):
+        nisa.set_rng_seed(seed)
+        nisa.rng(a)
+        nisa.rng(b)
+        nisa.set_rng_seed(seed)
+        nisa.rng(c)
+
+    a, b, c = on_tiles(body, [SEED], [((8, 64), np.int32)] * 3)
+    np.testing.assert_array_equal(a, c)
+    assert (a != b).any()
+    assert len(np.unique(a)) == a.size
+    other = on_tiles(body, [SEED + 1], [((8, 64), np.int32)] * 3)[0]
+    assert (a != other).any()
 
 
 @pytest.mark.parametrize("engine", [E.vector, E.gpsimd])
