@@ -55,19 +55,6 @@ def test_a_triangle_is_stored_and_assigned():
     close(run(kernel, a), np.stack([np.tril(a)] * 2))
 
 
-def test_assignment_keeps_what_the_mask_leaves_out():
-    def kernel(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        i, j = nl.mgrid[0:8, 0:10]
-        tile = nl.full((8, 10), 5.0, dtype=a.dtype)
-        tile[i, j] = nl.load(a[i, j], mask=j < 4)
-        nl.store(out, tile)
-        return out
-
-    a = normal(8, 10)
-    close(run(kernel, a), np.where(np.arange(10) < 4, a, 5))
-
-
 def test_reductions_see_only_what_the_mask_keeps():
     def kernel(a):
         out = nl.ndarray((8, 1), dtype=a.dtype, buffer=nl.shared_hbm)
