@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from nki_dist.runtime.settings import (
     default_check,
 )
 
-_SAVED = pytest.StashKey[dict[str, str | None]]()
 _MARK = "nki_world"
 
 
@@ -77,9 +75,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         LNC_VARIABLE: options.nki_lnc and str(options.nki_lnc),
         arch.PLATFORM_VARIABLE: options.nki_platform,
     }
-    chosen = {name: value for name, value in settings.items() if value}
-    early_config.stash[_SAVED] = {name: os.environ.get(name) for name in chosen}
-    os.environ.update(chosen)
+    environment = pytest.MonkeyPatch()
+    early_config.add_cleanup(environment.undo)
+    for name, value in settings.items():
+        if value:
+            environment.setenv(name, value)
     try:
         check_writable("--nki-report", options.nki_report, folder=True)
         arch.from_environment()
@@ -93,14 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{_MARK}(ranks=1, lnc=1, ...): arguments of the nki.World of this test"
     )
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    for name, value in config.stash.get(_SAVED, {}).items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 
 from nki_dist.cli import run as program
 from nki_dist.cli.shared.command import add_command, check_positive
-from nki_dist.launcher.session import session
+from nki_dist.cli.shared.observed import run_observed
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.runtime.hosts import Launch, LaunchResult
 
@@ -81,14 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     check_positive(arguments, "repeat")
-    if status := program.unreadable(arguments):
-        return status
-    session().observer = stopwatch = Stopwatch(arguments.repeat)
-    try:
-        return program.run(arguments)
-    finally:
-        session().observer = None
-        print(table(stopwatch.tally.launches()))
+    stopwatch = Stopwatch(arguments.repeat)
+    return run_observed(arguments, stopwatch, lambda: print(table(stopwatch.tally.launches())))
 
 
 def table(launches: list[Seen]) -> str:

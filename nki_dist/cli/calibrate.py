@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise _too_few(arguments.measured, len(lines), f" of {name}")
     values = {}
     for name, lines in platforms.items():
-        fitted = _fit([launches[n] for n in lines], [rows[n].measured_us for n in lines])
+        estimates = partial(_estimates, [launches[n] for n in lines])
+        fitted = fit(estimates, [rows[n].measured_us for n in lines], len(FIGURES))
         base = arch.get(name)
         factors = dict(zip(FIGURES, map(float, fitted.factors), strict=True))
         values[name] = scaled(base, factors)
@@ -116,10 +117,6 @@ def run(arguments: argparse.Namespace) -> int:
     write(arguments.output, values, source)
     print(f"\nwritten to {arguments.output}; {VARIABLE}={arguments.output} makes launches use it")
     return 0
-
-
-def _fit(launches: Sequence[Sequence[Seen]], measured: Sequence[float]) -> Fit:
-    return fit(lambda factors: _estimates(launches, factors), measured, len(FIGURES))
 
 
 def _estimates(launches: Sequence[Sequence[Seen]], factors: np.ndarray) -> np.ndarray:
@@ -186,13 +183,9 @@ def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[S
     Raises:
         LaunchError: a program can't be timed.
     """
-    programs = rank.programs_of(arguments, cache=False)
-    with tempfile.TemporaryDirectory(prefix="nki-dist-") as made:
-        folders = [Path(made) / str(n) for n in range(len(rows))]
-        for folder in folders:
-            folder.mkdir()
-        tasks = [Task(r.program, r.options, folder=f) for r, f in zip(rows, folders, strict=True)]
-        reports = programs.reports(tasks)
+    with tempfile.TemporaryDirectory(prefix="nki-dist-") as folder:
+        programs = rank.programs_of(arguments, cache=False, kernels=Path(folder))
+        reports = programs.reports([Task(row.program, row.options) for row in rows])
         failed = [
             f"line {row.line}, {row.program}: {report['diagnostics'][0]['message']}"
             for row, report in zip(rows, reports, strict=True)
@@ -200,21 +193,14 @@ def _launches(arguments: argparse.Namespace, rows: Sequence[Row]) -> list[list[S
         ]
         if failed:
             raise _wrong("programs can't be timed:" + "".join(f"\n  {line}" for line in failed))
-        return [_loaded(folder) for folder in folders]
+        return [[_loaded(kernel) for kernel in report["kernels"]] for report in reports]
 
 
-def _loaded(folder: Path) -> list[Seen]:
-    index = json.loads((folder / "launches.json").read_text("utf-8"))
-    return [
-        Seen(
-            Topology(arch.get(entry["platform"]), entry["ranks"], entry["lnc"]),
-            entry["algorithm"],
-            Compiled.load(folder / f"{n}.nki-dist"),
-            entry["trips"],
-            entry["count"],
-        )
-        for n, entry in enumerate(index)
-    ]
+def _loaded(kernel: dict[str, Any]) -> Seen:
+    """A kernel as a report has it whose kernels were left in files."""
+    topology = Topology(arch.get(kernel["platform"]), kernel["ranks"], kernel["lnc"])
+    compiled = Compiled.load(kernel["file"])
+    return Seen(topology, kernel["algorithm"], compiled, kernel["trips"], count=kernel["launches"])
 
 
 def _too_few(file: str, count: int, kind: str) -> LaunchError:

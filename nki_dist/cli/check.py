@@ -22,16 +22,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, Final
 
 from nki_dist.cli import run as program
 from nki_dist.cli.shared.command import add_command
+from nki_dist.cli.shared.observed import printing_to_stderr
 from nki_dist.errors import Diagnostic, LaunchError, split_location
 from nki_dist.launcher.checking import Checked, Checker
 from nki_dist.launcher.session import session
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.check = ",".join(filter(None, [arguments.check, "strict"]))
     as_json = _as_json(arguments)
     checker = Checker()
-    with printing_to_stderr() if as_json else nullcontext():
+    with printing_to_stderr(as_json):
         try:
             status, ended = look_at(arguments, checker)
         except KeyboardInterrupt as error:
@@ -161,7 +160,7 @@ def _exception(checker: Checker, error: BaseException) -> dict[str, Any]:
         file, line = split_location(raised_at(error))
         message = f"exit status {error.code}" if isinstance(error, SystemExit) else str(error)
         found = {"type": type(error).__name__, "message": message, "file": file, "line": line}
-        placeholders = checker.placeholders_given
+        placeholders = checker.hollows.given
         if meant := did_you_mean(error):
             found["hint"] = meant
     return {**found, "after_placeholders": placeholders}
@@ -199,20 +198,6 @@ def _lines(kernel: Checked) -> Iterator[str]:
 
 
 # ---- the program --------------------------------------------------------------------------------
-
-
-@contextmanager
-def printing_to_stderr() -> Iterator[None]:
-    """What is printed goes to stderr, by processes that are started and C libraries, too."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def _wait_for_threads() -> None:

@@ -12,14 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from typing import Any, Final
 
 from nki_dist.cli.shared.command import add_command, refused
-from nki_dist.errors import LaunchError
+from nki_dist.runtime.settings import object_store_bytes
 
-STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
 ACTORS: Final = 4  # two launches on two cores
 IDLE: Final = 1800.0
 
@@ -60,12 +58,7 @@ def _start(arguments: argparse.Namespace) -> int:
                 got=value,
                 least=least,
             )
-    store = os.environ.get(STORE_VARIABLE)
-    if store is not None and not store.isdigit():
-        raise LaunchError(
-            f"{STORE_VARIABLE}={store!r}; must be a number of bytes", code="setting-value"
-        )
-    found = control.start(arguments.actors, arguments.idle, None if store is None else int(store))
+    found = control.start(arguments.actors, arguments.idle, object_store_bytes())
     return _show(found, arguments.json)
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from nki_dist.cli.shared import queries
@@ -50,23 +49,19 @@ def run(arguments: argparse.Namespace) -> int:
     tolerance = arguments.tolerance
     if tolerance is not None and not tolerance >= 0:
         raise refused(f"--tolerance {tolerance:g}; must not be negative")
-    worse: list[str] = []
-    status = queries.answer_queries(
-        arguments, partial(_answers, tolerance=tolerance, worse=worse), _data
-    )
-    return status or (1 if worse else 0)
+    worse: list[Any] = []
 
-
-def _answers(record: Record, tolerance: float | None, worse: list[str]) -> list[Any]:
-    kernel = record.launched.compiled.kernel
-    drift = Drift(None, kernel, Shadows(record.launched).lines())
-    found: list[Any] = [drift]
-    if tolerance is not None:
+    def ask(record: Record) -> list[Any]:
+        kernel = record.launched.compiled.kernel
+        drift = Drift(None, kernel, Shadows(record.launched).lines())
+        if tolerance is None:
+            return [drift]
         over = [line for line in drift.lines if line.not_finite or line.added > tolerance]
-        worse += [kernel for _ in over]
+        worse.extend(over)
         count = "no line" if not over else "1 line" if len(over) == 1 else f"{len(over)} lines"
-        found.append(f"{count} added more than {tolerance:g}")
-    return found
+        return [drift, f"{count} added more than {tolerance:g}"]
+
+    return queries.answer_queries(arguments, ask, _data) or (1 if worse else 0)
 
 
 def _data(answers: Sequence[Any]) -> dict[str, Any]:

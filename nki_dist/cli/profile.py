@@ -31,7 +31,6 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -39,13 +38,12 @@ from typing import Any, Final
 from nki_dist import arch
 from nki_dist.arch.measured import measured
 from nki_dist.cli import run as program
-from nki_dist.cli.check import printing_to_stderr
 from nki_dist.cli.shared.command import add_command, check_positive
 from nki_dist.cli.shared.files import check_writable, writing
+from nki_dist.cli.shared.observed import run_observed
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.wire import COMPILED as FILE_BEGINS
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.session import session
 from nki_dist.launcher.tally import Seen, Tally
 from nki_dist.program import Loop
 from nki_dist.report.explorer import summary
@@ -102,19 +100,16 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable("--html", arguments.html)
     if arguments.output_format == "text":
         check_writable("--output", arguments.output, folder=True)
-    if status := program.unreadable(arguments):
-        return status
     if not arguments.module and is_compiled(arguments.program):
         _show([(of_file(arguments.program).profile(arguments.schedule), 1)], arguments)
         return 0
-    session().observer = tally = Tally()
-    try:
-        with nullcontext() if arguments.output_format == "text" else printing_to_stderr():
-            return program.run(arguments)
-    finally:  # kernels that ran before an error or sys.exit() are of interest, too
-        session().observer = None
+    tally = Tally()
+
+    def show() -> None:
         found = [(seen.profile(arguments.schedule), seen.count) for seen in tally.launches()]
         _show(found, arguments)
+
+    return run_observed(arguments, tally, show, arguments.output_format != "text")
 
 
 def is_compiled(path: str) -> bool:
@@ -141,7 +136,7 @@ def of_file(path: str) -> Seen:
         )
     cores = len(compiled.programs)
     topology = Topology(measured(arch.get(first.platform)), 1, cores)
-    return Seen(topology, forced_algorithm(), compiled, [()] * cores, 1)
+    return Seen(topology, forced_algorithm(), compiled, [()] * cores, count=1)
 
 
 def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace) -> None:

@@ -77,8 +77,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
-    """What times programs as the options say.
+def programs_of(
+    arguments: argparse.Namespace, cache: bool, kernels: Path | None = None
+) -> Programs:
+    """What times programs as the options say; `cache` and `kernels` as of `Programs`.
 
     Raises:
         LaunchError: a number isn't positive.
@@ -87,7 +89,7 @@ def programs_of(arguments: argparse.Namespace, cache: bool) -> Programs:
     given = {name: getattr(arguments, name) for name in ("platform", "lnc", "check")}
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     jobs = arguments.jobs or os.cpu_count() or 1
-    return Programs(options, jobs, arguments.timeout, arguments.memory * MIB, cache)
+    return Programs(options, jobs, arguments.timeout, arguments.memory * MIB, cache, kernels)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -87,19 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
     expected = expected_of(arguments)
     check_positive(arguments, "max_size")
     output = int(arguments.output) if arguments.output.isdigit() else arguments.output
-    ask = partial(
-        _answers,
-        tensors=arguments.tensor,
-        core=arguments.core,
-        rank=arguments.rank,
-        output=output,
-        index=_index(arguments.index),
-        expected=expected,
-    )
+    index, core, rank = _index(arguments.index), arguments.core, arguments.rank
+
+    def ask(record: Record) -> list[Any]:
+        found: list[Any] = [record, record.first_non_finite() or "every number is finite"]
+        found += [record.writes(name, core=core, rank=rank) for name in arguments.tensor]
+        if index is not None or expected is not None:
+            found.append(record.origin(output, index, rank=rank or 0, expected=expected))
+        return found
 
     def page(answers: Sequence[Any]) -> str:
         record: Record = answers[0]
-        each = of_rank(record, {output: expected}, arguments.rank) if expected is not None else None
+        each = of_rank(record, {output: expected}, rank) if expected is not None else None
         size = int(arguments.max_size * (1 << 20))
         return record.report(each, size, notes=[str(answer) for answer in answers])
 
@@ -140,22 +138,6 @@ def expected_of(arguments: argparse.Namespace) -> np.ndarray | None:
             code="command-option",
             hint="np.save(FILE, array) writes such a file",
         ) from error
-
-
-def _answers(
-    record: Record,
-    tensors: Sequence[str],
-    core: int | None,
-    rank: int | None,
-    output: int | str,
-    index: tuple[int, ...] | None,
-    expected: np.ndarray | None,
-) -> list[Any]:
-    found: list[Any] = [record, record.first_non_finite() or "every number is finite"]
-    found += [record.writes(name, core=core, rank=rank) for name in tensors]
-    if index is not None or expected is not None:
-        found.append(record.origin(output, index, rank=rank or 0, expected=expected))
-    return found
 
 
 # ---- as data ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 import ray
@@ -23,14 +23,14 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.pool.borrowed import join
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, ray_folder
-from nki_dist.core_actor.ray_start import on_loopback, without_helpers, without_waits
+from nki_dist.core_actor.ray_start import replacing
 from nki_dist.core_actor.ray_use import ray_use
 from nki_dist.core_actor.watchdog import HEAD, SessionLost, Watchdog
 from nki_dist.errors import LaunchError
 from nki_dist.runtime.progress import ticking
 from nki_dist.runtime.ray_thread import ray_thread
+from nki_dist.runtime.settings import object_store_bytes
 
-STORE_VARIABLE = "NKI_DIST_OBJECT_STORE_BYTES"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 SHARED_MEMORY = "/dev/shm"
 LEAST_DISK = 4 << 20  # bytes; a session that does nothing writes about a tenth of it
@@ -87,18 +87,13 @@ def _start_or_join(address: str | None) -> None:
     options: dict[str, Any] = {}
     unnamed = not address and not os.environ.get(ADDRESS_VARIABLE)
     address = address or os.environ.get(ADDRESS_VARIABLE) or "local"
-    _check_address(address)
+    check_address(address)
     if address == "local":  # not "auto": somebody else's cluster on this machine isn't ours
-        store = os.environ.get(STORE_VARIABLE)
-        if store is not None:
-            if not store.isdigit():
-                raise LaunchError(
-                    f"{STORE_VARIABLE}={store!r}; must be a number of bytes", code="setting-value"
-                )
-            options["object_store_memory"] = int(store)
+        if (store := object_store_bytes()) is not None:
+            options["object_store_memory"] = store
         if unnamed:
             with _ray_settings():
-                if join(options.get("object_store_memory")):
+                if join(store):
                     return
         options |= {"include_dashboard": False, **in_private()}
         # A program that joins a cluster is shown what Ray shows in any.
@@ -110,9 +105,8 @@ def _start_or_join(address: str | None) -> None:
         local_ray()  # whose end a program that ends meanwhile waits for
     try:
         doing = "starting Ray" if local else f"joining the Ray cluster at {address}"
-        with ticking(doing), _ray_settings(local), ExitStack() as stack, _sigterm_seen_to():
-            for change in (without_helpers, on_loopback, without_waits) if local else ():
-                stack.enter_context(change())
+        tricks = ("ray-helpers", "ray-loopback", "ray-waits") if local else ()
+        with ticking(doing), _ray_settings(local), replacing(*tricks), _sigterm_seen_to():
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error
@@ -225,8 +219,12 @@ def _ray_settings(local: bool = False) -> Iterator[None]:
             del os.environ[name]
 
 
-def _check_address(address: str) -> None:
-    """Refuse what can't be an address, and one where nobody answers."""
+def check_address(address: str) -> None:
+    """Refuse what can't be an address, and one where nobody answers.
+
+    Raises:
+        LaunchError: it is one of these.
+    """
     if address in ("local", "auto"):
         return
     who = f"the Ray cluster at {address!r} (an argument `address` or {ADDRESS_VARIABLE})"

@@ -28,6 +28,7 @@ THREADS_VARIABLE: Final = "NKI_DIST_THREADS"
 IDLE_VARIABLE: Final = "NKI_DIST_IDLE"
 START_VARIABLE: Final = "NKI_DIST_START_TIMEOUT"
 CLUSTER_VARIABLE: Final = "NKI_DIST_CLUSTER"
+STORE_VARIABLE: Final = "NKI_DIST_OBJECT_STORE_BYTES"
 PRECISE_VARIABLE: Final = "NKI_PRECISE_FP"
 TRACEBACK_VARIABLE: Final = "NKI_DIST_TRACEBACK"
 SETTINGS_READ: Final = (  # by what chooses the host, the cores and the checks of a launch
@@ -70,6 +71,20 @@ def default_host() -> str:
 def uses_pool() -> bool:
     """Whether a Ray that `nki-dist cluster` keeps may be used."""
     return _choice(CLUSTER_VARIABLE, ("auto", "off")) == "auto"
+
+
+def object_store_bytes() -> int | None:
+    """Of a Ray that is started here; None for Ray's default.
+
+    Raises:
+        LaunchError: the variable isn't a number.
+    """
+    text = os.environ.get(STORE_VARIABLE)
+    if text is not None and not text.isdigit():
+        raise LaunchError(
+            f"{STORE_VARIABLE}={text!r}; must be a number of bytes", code="setting-value"
+        )
+    return None if text is None else int(text)
 
 
 def default_check() -> Checks:

@@ -7,7 +7,7 @@ array that occurs twice is one array in every copy, too.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -151,10 +151,7 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
     if isinstance(function, np.ufunc):  # no names; on Python 3.13 NumPy 2.1 says **kwargs of it
         return False
     try:
-        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+        inspect.signature(function).bind_partial(**{name: None})
     except (TypeError, ValueError):  # builtins needn't have a signature
         return False
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        return True
-    found = parameters.get(name)
-    return found is not None and found.kind is not inspect.Parameter.POSITIONAL_ONLY
+    return True

@@ -101,7 +101,7 @@ def compare(
     """
     dtype = dtypes.of(got.dtype)
     if dtype.is_mx:
-        return _bits(output, got, want, skipped, dtype)
+        return _bits(output, ~same_bits(got, want) & ~skipped)
     value, expected = _as_numbers(got), _as_numbers(want)
     if not dtype.is_float and expected.dtype.kind == "f":
         expected = np.rint(expected)
@@ -193,9 +193,14 @@ def _wrong_value(
     )
 
 
-def _bits(output: str, got: Array, want: Array, skipped: Array, dtype: DType) -> Comparison:
-    mine, other = (np.ascontiguousarray(a).view(dtype.raw) for a in (got, want))
-    wrong = (mine != other) & ~skipped
+def same_bits(a: Array, b: Array) -> Array:
+    """Where two arrays of one dtype and shape have the same bits."""
+    raw = dtypes.of(a.dtype).raw
+    mine, other = (np.ascontiguousarray(x).view(raw).reshape(x.shape) for x in (a, b))
+    return np.asarray(mine == other)
+
+
+def _bits(output: str, wrong: Array) -> Comparison:
     count = int(np.count_nonzero(wrong))
     if not count:
         return Comparison(None, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -14,12 +14,22 @@ from nki_dist.testing.arguments import Arguments, arrays, call_reference, is_arr
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
+Left: TypeAlias = "dict[str | int, Array]"
+"""What a launch, or the reference, left on a rank: outputs by path, inputs by their number."""
+
 _DRAWS: Final = 4
 
 
-def leaves(tree: Any) -> dict[str, Any]:
-    """Results by path, also where one array is returned several times: arrays, and None."""
-    return dict(_walk("", tree))
+def left(result: Any, inputs: Sequence[Any]) -> Left:
+    """What was left; an array that is returned several times is there under each path.
+
+    Args:
+        inputs: as they are afterwards, in the order of the launch's.
+    """
+    outputs: Left = {
+        path: _as_array(path, leaf) for path, leaf in _walk("", result) if leaf is not None
+    }
+    return {**outputs, **{n: frameworks.to_numpy(array) for n, array in enumerate(inputs)}}
 
 
 def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -33,40 +43,24 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-class _Called:
-    """One call of the reference; see Expected."""
-
-    def __init__(
-        self,
-        reference: Callable[..., Any],
-        arguments: Arguments,
-        upcast: bool,
-        change: float = 0.0,
-        draw: int = 0,
-    ) -> None:
-        calls = arguments.for_reference(upcast, change, draw)
-        handed = [arrays(call) for call in calls]
-        results = call_reference(reference, calls)
-        self.outputs = [
-            {path: _as_array(path, leaf) for path, leaf in leaves(result).items()}
-            for result in results
-        ]
-        self.written = [[frameworks.to_numpy(a) for a in each] for each in handed]
-
-    def at(self, rank: int, where: str | int) -> Array:
-        """One result; see `Expected.moved`."""
-        if isinstance(where, int):
-            return self.written[rank][where]
-        found = self.outputs[rank].get(where)
-        return np.zeros(()) if found is None else np.ma.getdata(found)
+def _called(
+    reference: Callable[..., Any],
+    arguments: Arguments,
+    upcast: bool,
+    change: float = 0.0,
+    draw: int = 0,
+) -> list[Left]:
+    """What one call of the reference leaves, per rank."""
+    calls = arguments.for_reference(upcast, change, draw)
+    handed = [arrays(call) for call in calls]
+    return [left(*each) for each in zip(call_reference(reference, calls), handed)]
 
 
-class Expected(_Called):
+class Expected:
     """The reference's results of one case.
 
     Attributes:
-        outputs: per rank, by path; NumPy arrays and None.
-        written: per rank, what it left in its copies of the inputs, in the order of the launch's.
+        left: per rank, NumPy arrays.
 
     Raises:
         LaunchError: the reference raised something, or returned what can't be compared.
@@ -75,10 +69,10 @@ class Expected(_Called):
     def __init__(
         self, reference: Callable[..., Any], arguments: Arguments, upcast: bool, case: str
     ) -> None:
-        self._call = partial(_Called, reference, arguments, upcast)
-        self._moved: dict[float, list[_Called]] = {}
+        self._call = partial(_called, reference, arguments, upcast)
+        self._moved: dict[float, list[list[Left]]] = {}
         try:
-            super().__init__(reference, arguments, upcast)
+            self.left = self._call()
         except NkiError:
             raise
         except Exception as error:
@@ -99,17 +93,17 @@ class Expected(_Called):
         """
         if change not in self._moved:
             self._moved[change] = self._changed(change)
-        at = self.at(rank, where)
+        at = np.ma.getdata(self.left[rank][where])
         farthest = np.zeros(at.shape)
         for called in self._moved[change]:
-            there = called.at(rank, where)
+            there = np.ma.getdata(called[rank].get(where, np.zeros(())))
             if there.shape == at.shape:
                 with np.errstate(all="ignore"):
                     far = np.abs(there.astype(np.float64) - at.astype(np.float64))
                 np.fmax(farthest, np.where(np.isfinite(far), far, 0.0), out=farthest)
         return farthest
 
-    def _changed(self, change: float) -> list[_Called]:
+    def _changed(self, change: float) -> list[list[Left]]:
         found = []
         for draw in range(_DRAWS):
             try:
@@ -121,9 +115,7 @@ class Expected(_Called):
         return found
 
 
-def _as_array(path: str, leaf: Any) -> Array | None:
-    if leaf is None:
-        return None
+def _as_array(path: str, leaf: Any) -> Array:
     array = frameworks.to_numpy(leaf) if is_array(leaf) else np.asarray(leaf)
     if array.dtype.kind in "fiub":
         return array

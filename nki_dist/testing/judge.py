@@ -5,31 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from nki_dist import dtypes
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import DType
-from nki_dist.testing.compare import Tolerance, box, compare
-from nki_dist.testing.expected import Expected
+from nki_dist.testing.compare import Tolerance, box, compare, same_bits
+from nki_dist.testing.expected import Expected, Left
 from nki_dist.testing.report import Difference, Failure, Limits
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-
-@dataclass
-class Launched:
-    """What one launch left, per rank.
-
-    Attributes:
-        outputs: by path, NumPy arrays and None.
-        inputs: afterwards, in the order of the compiled kernel's.
-    """
-
-    outputs: list[dict[str, Any]]
-    inputs: list[list[Array]]
+# What an output may be where the reference's dtype is one that NumPy computes in by itself.
+_KINDS: Final = {"float64": ("float",), "int64": ("int", "uint"), "uint64": ("int", "uint")} | {
+    "bool": ("int", "uint", "bool")
+}
 
 
 @dataclass
@@ -40,32 +32,17 @@ class Verdict:
     differences: list[Difference] = field(default_factory=list)
 
 
-def same_bits(a: Array, b: Array) -> Array:
-    """Where two arrays of one dtype and shape have the same bits."""
-    raw = dtypes.of(a.dtype).raw
-    mine, other = (np.ascontiguousarray(x).view(raw).reshape(x.shape) for x in (a, b))
-    return np.asarray(mine == other)
-
-
-def unlike(first: Launched, second: Launched) -> list[tuple[int, str | int, Array]]:
-    """(rank, path of an output or number of an input, where its bits differ) of two launches."""
-    found = []
-    for rank, (one, two) in enumerate(zip(_by_place(first), _by_place(second))):
+def unlike(first: Sequence[Left], second: Sequence[Left]) -> dict[tuple[int, str | int], Array]:
+    """Where bits of two launches differ, by rank and path of an output or number of an input."""
+    found = {}
+    for rank, (one, two) in enumerate(zip(first, second)):
         for where, array in one.items():
             other = two.get(where)
             if other is None or (other.shape, other.dtype) != (array.shape, array.dtype):
-                found.append((rank, where, np.ones(array.shape, bool)))
+                found[rank, where] = np.ones(array.shape, bool)
             elif not (same := same_bits(array, other)).all():
-                found.append((rank, where, ~same))
+                found[rank, where] = ~same
     return found
-
-
-def _by_place(launched: Launched) -> list[dict[str | int, Array]]:
-    """Per rank, what a launch left, by path of an output or number of an input."""
-    return [
-        {**{p: a for p, a in outputs.items() if a is not None}, **dict(enumerate(inputs))}
-        for outputs, inputs in zip(launched.outputs, launched.inputs)
-    ]
 
 
 @dataclass
@@ -78,7 +55,7 @@ class Judge:
         tolerance: that the user gives.
         compiled: the kernel.
         writes: parameters that it may write.
-        launched: what it left.
+        launched: what it left, per rank.
         unstored: marks, by rank and output or input, of elements that no launch stored.
     """
 
@@ -87,32 +64,31 @@ class Judge:
     tolerance: Tolerance
     compiled: Compiled
     writes: Sequence[str]
-    launched: Launched
+    launched: Sequence[Left]
     unstored: Mapping[tuple[int, str | int], Array]
     verdict: Verdict = field(default_factory=Verdict)
 
     def judge(self) -> Verdict:
         """Compare the launch with the reference."""
-        for rank, outputs in enumerate(self.launched.outputs):
-            self._outputs(rank, outputs)
-        for rank, inputs in enumerate(self.launched.inputs):
+        for rank in range(len(self.launched)):
+            self._outputs(rank)
+        for rank, got in enumerate(self.launched):
             for index, signature in enumerate(self.compiled.inputs):
                 if root(signature.name) in self.writes:
                     name = f"argument {signature.name}{self._of(rank)}"
-                    want = self.expected.written[rank][index]
-                    self._values(name, rank, index, inputs[index], want)
+                    self._values(name, rank, index, got[index], self.expected.left[rank][index])
         self.verdict.differences.sort(key=lambda d: -d.share)
         return self.verdict
 
     def _of(self, rank: int) -> str:
         """What names have to say of a rank."""
-        return f" of rank {rank}" if len(self.launched.outputs) > 1 else ""
+        return f" of rank {rank}" if len(self.launched) > 1 else ""
 
-    def _outputs(self, rank: int, outputs: dict[str, Any]) -> None:
+    def _outputs(self, rank: int) -> None:
         failures = self.verdict.failures
         returned, meant = (
-            {path: leaf for path, leaf in each.items() if leaf is not None}
-            for each in (outputs, self.expected.outputs[rank])
+            {path: array for path, array in left[rank].items() if isinstance(path, str)}
+            for left in (self.launched, self.expected.left)
         )
         if list(returned) != list(meant):
             failures.append(
@@ -126,9 +102,9 @@ class Judge:
             return
         for n, (path, want) in enumerate(meant.items()):
             name, got = f"output{path}{self._of(rank)}", returned[path]
-            allowed = self._allowed(n, want.dtype)
+            allowed, reason = self._allowed(n, want.dtype)
             if dtypes.of(got.dtype) not in allowed:
-                failures.append(self._wrong_dtype(name, got, want, allowed))
+                failures.append(self._wrong_dtype(name, got, allowed, reason))
             elif got.shape != want.shape:
                 failures.append(
                     Failure(
@@ -161,34 +137,22 @@ class Judge:
         if result.failure is not None:
             self.verdict.failures.append(result.failure)
 
-    @property
-    def _float_dtypes(self) -> list[DType]:
-        """Of the inputs."""
-        return list(dict.fromkeys(s.dtype for s in self.compiled.inputs if s.dtype.is_float))
-
-    def _allowed(self, n: int, reference: np.dtype[Any]) -> list[DType]:
-        """Which dtypes an output may have."""
+    def _allowed(self, n: int, reference: np.dtype[Any]) -> tuple[list[DType], str]:
+        """Which dtypes an output may have, and why."""
         given = self.output_dtypes
         if given is not None:
             several = isinstance(given, (list, tuple))
-            return [dtypes.of(given[n] if several else given)]
-        if reference == np.float64:
+            return [dtypes.of(given[n] if several else given)], "as output_dtypes says"
+        floats = list(dict.fromkeys(s.dtype for s in self.compiled.inputs if s.dtype.is_float))
+        if reference == np.float64 and floats:
             # The reference computed in float64 and says nothing of what is returned.
-            return self._float_dtypes or [d for d in dtypes.ALL if d.is_float]
-        if reference in (np.int64, np.uint64):
-            return [d for d in dtypes.ALL if d.is_integer]
-        if reference == np.bool_:
-            return [d for d in dtypes.ALL if d.is_integer or d.kind == "bool"]
-        return [dtypes.of(reference)]
+            return floats, "as the inputs are"
+        kinds = _KINDS.get(reference.name)
+        found = [d for d in dtypes.ALL if d.kind in kinds] if kinds else [dtypes.of(reference)]
+        return found, f"the reference's is {reference}"
 
-    def _wrong_dtype(self, name: str, got: Array, want: Array, allowed: list[DType]) -> Failure:
+    def _wrong_dtype(self, name: str, got: Array, allowed: list[DType], reason: str) -> Failure:
         names = " or ".join(d.name for d in allowed)
-        if self.output_dtypes is not None:
-            reason = "as output_dtypes says"
-        elif want.dtype == np.float64 and self._float_dtypes:
-            reason = "as the inputs are"
-        else:
-            reason = f"the reference's is {want.dtype}"
         return Failure(
             "wrong-dtype",
             f"{name} is {dtypes.of(got.dtype).name}; allowed: {names}, {reason}",
@@ -227,14 +191,17 @@ def root(name: str) -> str:
 
 
 def changed_inputs(
-    compiled: Compiled, before: Sequence[Sequence[Array]], after: Launched, writes: Sequence[str]
+    compiled: Compiled,
+    before: Sequence[Sequence[Array]],
+    after: Sequence[Left],
+    writes: Sequence[str],
 ) -> list[Failure]:
     """Inputs that the kernel wrote, or that changed however, without permission."""
     found = []
     for index, signature in enumerate(compiled.inputs):
         if root(signature.name) in writes:
             continue
-        changed = [~same_bits(b[index], a[index]) for b, a in zip(before, after.inputs)]
+        changed = [~same_bits(b[index], a[index]) for b, a in zip(before, after)]
         count = int(sum(np.count_nonzero(mask) for mask in changed))
         if count:
             mask = next(mask for mask in changed if mask.any())

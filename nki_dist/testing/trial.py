@@ -7,7 +7,7 @@ trial, and never a reason to stop with the others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -26,9 +26,8 @@ from nki_dist.launcher.world import World
 from nki_dist.testing.arguments import Arguments, Call, arrays, for_world
 from nki_dist.testing.cases import Case
 from nki_dist.testing.deadline import TimeOver, deadline
-from nki_dist.testing.expected import leaves
+from nki_dist.testing.expected import Left, left
 from nki_dist.testing.judge import (
-    Launched,
     Verdict,
     beyond,
     changed_inputs,
@@ -51,7 +50,7 @@ class Trial:
     arguments: Arguments
     lnc: int
     ran: bool = False
-    launched: Launched | None = None
+    launched: list[Left] | None = None
     compiled: Compiled | None = None
     time_us: float | None = None
     unchecked: str | None = None
@@ -138,11 +137,10 @@ class Runner:
             hint = "look at loops whose end depends on values"
             raise _took_too_long("launching", over, self._first_line, hint) from None
 
-    def _launch(self, trial: Trial, checks: Checks) -> tuple[Launched, float]:
+    def _launch(self, trial: Trial, checks: Checks) -> tuple[list[Left], float]:
         run, calls = self._run(trial, checks)
-        outputs = [_as_numpy(leaves(output)) for output in run.outputs]
-        inputs = [[frameworks.to_numpy(a) for a in arrays(call)] for call in calls]
-        return Launched(outputs, inputs), run.profile.total_us
+        launched = [left(*each) for each in zip(run.outputs, map(arrays, calls))]
+        return launched, run.profile.total_us
 
     def _compile(self, trial: Trial) -> Compiled:
         world = self.world(trial.lnc, self.checks)
@@ -171,8 +169,7 @@ class Runner:
                 launched, time_us = self._launch(trial, self.checks)
                 if not self.checks.defined:
                     other, _ = self._launch(trial, replace(self.checks, unwritten="zero"))
-                    marks = unlike(launched, other)
-                    trial.unstored = {(rank, where): mask for rank, where, mask in marks}
+                    trial.unstored = unlike(launched, other)
                 trial.ran, trial.launched = True, launched
                 trial.compiled, trial.time_us = compiled, time_us
         trial.warnings = _told(caught)
@@ -238,10 +235,6 @@ def _took_too_long(what: str, seconds: TimeOver, location: str | None, hint: str
     return _Ended(Failure("timeout", f"{what} the kernel: {seconds}", hint).at(location))
 
 
-def _as_numpy(outputs: dict[str, Any]) -> dict[str, Any]:
-    return {p: None if a is None else frameworks.to_numpy(a) for p, a in outputs.items()}
-
-
 def _told(caught: Sequence[warnings.WarningMessage]) -> list[dict[str, Any]]:
     """Warnings of the simulator, each once."""
     found = {}
@@ -268,10 +261,10 @@ def _demand_same_program(first: Compiled, compiled: Compiled) -> None:
     )
 
 
-def _unrepeatable(compiled: Compiled, marks: Sequence[tuple[int, str | int, Any]]) -> Failure:
-    _, where, _ = marks[0]
+def _unrepeatable(compiled: Compiled, marks: Mapping[tuple[int, str | int], Any]) -> Failure:
+    _, where = next(iter(marks))
     name = f"argument {compiled.inputs[where].name}" if isinstance(where, int) else "output" + where
-    count = sum(int(mask.sum()) for _, _, mask in marks)
+    count = sum(int(mask.sum()) for mask in marks.values())
     return Failure(
         "not-repeatable",
         f"{count:,} elements, the first of {name}, have other bits when the same inputs are given "

@@ -15,11 +15,11 @@ import ray
 from nki_dist.core_actor.ray_session import (
     FREE_VARIABLE,
     HEAD_VARIABLE,
-    STORE_VARIABLE,
     ensure_ray,
 )
 from nki_dist.core_actor.watchdog import Watchdog
 from nki_dist.errors import LaunchError
+from nki_dist.runtime.settings import STORE_VARIABLE
 from tests.faults.servers import Server
 
 

@@ -14,15 +14,15 @@ from ray._private.state import GlobalState
 
 from nki_dist.core_actor import ray_session, ray_start
 from nki_dist.core_actor.ray_session import ensure_ray
-from nki_dist.core_actor.ray_start import on_loopback, without_helpers, without_waits
+from nki_dist.core_actor.ray_start import replacing
 from nki_dist.core_actor.watchdog import Watchdog
 from tests.programs import python
 
 HELPERS = [(Node, name) for name in ("start_monitor", "start_log_monitor", "start_api_server")]
 CHANGES = {
-    without_helpers: HELPERS,
-    without_waits: [(Node, "start_raylet"), (GlobalState, "get_node")],
-    on_loopback: [(services.ray_constants, "ENABLE_RAY_CLUSTER")],
+    "ray-helpers": HELPERS,
+    "ray-waits": [(Node, "start_raylet"), (GlobalState, "get_node")],
+    "ray-loopback": [(services.ray_constants, "ENABLE_RAY_CLUSTER")],
 }
 AGENTS_PORT = 52365
 
@@ -51,7 +51,7 @@ def now(places):
 def test_all_is_rays_own_again_even_after_a_failure(changed):
     places = CHANGES[changed]
     own = now(places)
-    with pytest.raises(ConnectionError), changed():
+    with pytest.raises(ConnectionError), replacing(changed):
         assert all(there is not rays for there, rays in zip(now(places), own, strict=True))
         raise ConnectionError
     assert now(places) == own
@@ -67,14 +67,14 @@ def test_a_ray_without_such_names_is_left_alone(monkeypatch, changed, found):
 
     own = now(CHANGES[changed])
     monkeypatch.setattr(ray_start.importlib, "import_module", module)
-    with changed():
+    with replacing(changed):
         assert now(CHANGES[changed]) == own
         assert not found or found["Node"].start_monitor == 3
 
 
 def test_there_is_no_address_of_a_dashboard():
     node = SimpleNamespace(_webui_url=None)
-    with without_helpers():
+    with replacing("ray-helpers"):
         Node.start_monitor(node)
         Node.start_log_monitor(node)
         assert node._webui_url is None
@@ -99,7 +99,7 @@ def test_helpers_are_left_out_of_a_ray_that_is_started_here(monkeypatch, address
 def test_a_node_without_an_agents_port_starts_as_it_likes(monkeypatch, params):
     monkeypatch.setattr(Node, "start_raylet", lambda node, *more: (node, more))
     node = SimpleNamespace(**params)
-    with without_waits():
+    with replacing("ray-waits"):
         assert Node.start_raylet(node, "/dev/shm") == (node, ("/dev/shm",))
     assert vars(node) == params and not vars(params.get("_ray_params", SimpleNamespace()))
 
@@ -110,7 +110,7 @@ def test_a_raylet_is_asked_for_until_it_is_there(monkeypatch):
     asked = iter(tables)
     monkeypatch.setattr(GlobalState, "node_table", lambda _: next(asked))
     monkeypatch.setattr(GlobalState, "get_node", lambda _, node_id: {"node": node_id})
-    with without_waits():
+    with replacing("ray-waits"):
         assert GlobalState().get_node("b") == {"node": "b"}
     assert list(asked) == [[]]
 
@@ -119,7 +119,7 @@ def test_and_left_to_ray_where_it_does_not_come(monkeypatch):
     monkeypatch.setattr(ray_start, "LONGEST", 0.05)
     monkeypatch.setattr(GlobalState, "node_table", lambda _: [])
     monkeypatch.setattr(GlobalState, "get_node", lambda _, node_id: {"node": node_id})
-    with without_waits():
+    with replacing("ray-waits"):
         assert GlobalState().get_node("b") == {"node": "b"}
 
 

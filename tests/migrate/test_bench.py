@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from bench.migrate.__main__ import APART, DOCS, OTHER, SAMPLES, Row, shares, table
 from bench.migrate.replay import instances
 from nki_dist.language.grid import Nc, SpmdDim

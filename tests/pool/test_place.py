@@ -7,13 +7,12 @@ import socket
 import tempfile
 import threading
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from nki_dist.cli import doctor, main
+from nki_dist.cli import main
 from nki_dist.core_actor import fingerprint
 from nki_dist.core_actor.pool import borrowed, control, place
 from nki_dist.errors import ClusterWarning, LaunchError
@@ -197,30 +196,12 @@ def test_wrong_options(where, words, capsys) -> None:
     assert "must be at least 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("pool", "level", "said"),
-    [
-        ({"state": "none"}, "ok", "none; `nki-dist cluster start`"),
-        ({"state": "running", "pid": 5, "waiting": 3, "differs": []}, "ok", "process 5, 3 actors"),
-        ({"state": "running", "differs": ["NumPy: 1 there, 2 here"]}, "warn", "NumPy: 1 there"),
-        ({"state": "stale", "folder": "/tmp/x"}, "warn", "was killed; /tmp/x is left"),
-        ({"state": "silent", "why": "no answer"}, "warn", "no answer"),
-        ({"state": "error", "why": "mode 777"}, "warn", "mode 777"),
-    ],
-)
-def test_doctor_says_how_it_is(pool, level, said) -> None:
-    machine = doctor.Machine((3, 11), {}, 2, 1 << 34, 1 << 34, 1 << 34, pool=pool)
-    (finding,) = doctor.check_pool(machine)
-    assert finding.level == level and finding.found.startswith(("none", "process", "isn't")) == (
-        pool["state"] in ("none", "running")
-    )
-    assert said in finding.found
-    (off,) = doctor.check_pool(replace(machine, environment={"NKI_DIST_CLUSTER": "off"}))
-    assert off.level == "ok"
-
-
-def test_doctor_looks_for_it(where) -> None:
+def test_status_of_one_that_was_killed_and_of_a_folder_that_others_may_enter(where, capsys) -> None:
     left_behind(where)
-    assert doctor.look().pool == {"state": "stale", "folder": str(where)}
+    assert main(["cluster", "status"]) == 1
+    assert (
+        f"a keeper was killed, or the machine was switched off; {where}" in capsys.readouterr().out
+    )
     where.chmod(0o755)
-    assert "mode 755" in doctor.look().pool["why"]
+    assert main(["cluster", "status"]) == 1
+    assert "mode 755" in capsys.readouterr().err

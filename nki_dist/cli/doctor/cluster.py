@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nki_dist.cli.doctor.finding import Finding
-from nki_dist.cli.doctor.ray import ADDRESS, FILES
+from nki_dist.cli.doctor.finding import GIB, STORE_ON_DISK, Finding, check_files
+from nki_dist.cli.doctor.machine import ADDRESS
 from nki_dist.cli.shared.command import refused
 
 WAIT: Final = 20.0  # seconds for all nodes; a worker that is started, and imports
-GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def check_node(n: Node) -> list[Finding]:
         fix = "install the same versions on all nodes, or ship them in the programs' runtime_env"
         package = Finding(wrong, "package", "; ".join(n.differs), fix)
     node = Finding("ok", "node", f"{n.title}: {role}, Ray {n.seen.get('ray', '?')}")
-    found = (node, package, check_store(n, n.seen), check_files(n.seen))
+    found = (node, package, check_store(n, n.seen), check_files(n.seen.get("files", -1)))
     return [replace(finding, node=n.title) for finding in found]
 
 
@@ -98,8 +97,7 @@ def check_store(n: Node, seen: Mapping[str, Any]) -> Finding:
     found = f"{store / GIB:.1f} GiB"
     raised = "`ray start --object-store-memory=` there (KubeRay: rayStartParams of its group)"
     if not shm:
-        fix = "mount a tmpfs there; without it Ray's object store lies on disk and is slow"
-        return Finding("warn", "object store", f"{found}, no /dev/shm", fix)
+        return Finding("warn", "object store", f"{found}, no /dev/shm", STORE_ON_DISK)
     found += f"; /dev/shm has {shm[0] / GIB:.1f} of {shm[1] / GIB:.1f} GiB free"
     if shm[1] < store:
         fix = (
@@ -110,15 +108,6 @@ def check_store(n: Node, seen: Mapping[str, Any]) -> Finding:
     if store < GIB and n.simulates:
         return Finding("warn", "object store", found, f"large tensors won't fit: {raised}")
     return Finding("ok", "object store", found)
-
-
-def check_files(seen: Mapping[str, Any]) -> Finding:
-    files = seen.get("files", -1)
-    found = "unlimited or unknown" if files < 0 else f"{files} for a process"
-    if 0 <= files < FILES:
-        fix = f"large worlds need more: `ulimit -n {FILES}` where Ray is started there"
-        return Finding("warn", "open files", found, fix)
-    return Finding("ok", "open files", found)
 
 
 def check_equal(nodes: list[Node]) -> list[Finding]:

@@ -19,9 +19,9 @@ _LINES: Final = 10  # kernel lines of a report, the costliest
 _COMMAND: Final = ("-m", "nki_dist")
 _ESTIMATE: Final = """
 import json, sys
-from nki_dist.cli import check
+from nki_dist.cli.shared.observed import printing_to_stderr
 from nki_dist.cli.shared.timed import timed
-with check.printing_to_stderr():
+with printing_to_stderr():
     found = timed(sys.argv[1:])
 print(json.dumps({name: found[name] for name in ("kernels", "diagnostics")}))
 """

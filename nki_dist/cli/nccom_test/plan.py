@@ -10,6 +10,7 @@ Source: tools/neuron-sys-tools/nccom-test.rst of the Neuron SDK's documentation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from nki_dist import dtypes
 from nki_dist.cli.shared.command import refused
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns, sharing_groups
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
 from nki_dist.collectives.operations import Kind
 from nki_dist.collectives.question import Question, RankLayout
@@ -152,13 +154,13 @@ class Plan:
         question = self._question(size, group)
         sharing = sharing_groups(self.groups, question)
         if CARRIED_OUT[self.op.opcode].kind is Kind.DIRECT:
-            return "direct", all_to_all_ns(question, self.topology, sharing) / 1000
+            return "direct", all_to_all_ns(Members(question, self.topology, sharing)) / 1000
         algorithm = choose(question, self.algorithm)
-        return algorithm.name, cost_ns(question, algorithm, self.topology, sharing) / 1000
+        return algorithm.name, cost_ns(Members(question, self.topology, sharing), algorithm) / 1000
 
     def _pair_us(self, size: int, pair: Sequence[int]) -> float:
         touches = CARRIED_OUT[self.op.opcode].touches
-        return move_ns(self._question(size, pair), self.topology, 1, touches) / 1000
+        return move_ns(Members(self._question(size, pair), self.topology), 1, touches) / 1000
 
 
 # ---- who takes part -----------------------------------------------------------------------------
@@ -207,14 +209,12 @@ def bytes_of(text: str, option: str) -> int:
     Raises:
         LaunchError: it isn't one.
     """
-    short = text.strip().lower().removesuffix("b").removesuffix("i")
-    unit = short[-1:] if short[-1:] in ("k", "m", "g") else ""
-    number = short.removesuffix(unit) if unit else short
-    if not (number.isascii() and number.isdigit() and int(number)):
+    found = re.fullmatch(r"(\d+)([kmg]?)i?b?", text.strip().lower(), re.ASCII)
+    if found is None or not int(found[1]):
         raise refused(
             f"{option} {text}; allowed: a positive number of bytes, such as 8, 2KB, 32M or 1GB"
         )
-    return int(number) * _UNITS[unit]
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def sizes_of(

@@ -42,13 +42,11 @@ class Task:
         program: its path.
         options: of `nki-dist run`, beside those for all programs.
         arguments: of the program.
-        folder: where to leave the kernels it launched; such a report isn't cached.
     """
 
     program: str
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
-    folder: Path | None = None
 
 
 class Programs:
@@ -60,14 +58,22 @@ class Programs:
         timeout: seconds after which a program is ended.
         memory: bytes with which it is ended.
         cache: whether reports are cached.
+        kernels: a folder where to leave the kernels that are launched.
     """
 
     def __init__(
-        self, options: Sequence[str], jobs: int, timeout: float, memory: int, cache: bool
+        self,
+        options: Sequence[str],
+        jobs: int,
+        timeout: float,
+        memory: int,
+        cache: bool,
+        kernels: Path | None = None,
     ) -> None:
         self._options = list(options)
         self._jobs = jobs
         self._limits = timeout, memory
+        self._kernels = kernels
         self._folder = _folder() if cache else None
         self._package = _package_digest() if cache else ""
         self._times: dict[str, list[float]] = {}  # times by digest
@@ -105,7 +111,7 @@ class Programs:
     def _timed(self, task: Task) -> dict[str, Any]:
         """What a worker does."""
         words = [*self._options, *task.options, task.program, *task.arguments]
-        return timed(words, task.folder, self._times)
+        return timed(words, self._kernels, self._times)
 
     def _report(
         self, worker: Worker, over: LaunchError | None, entry: Path | None
@@ -127,7 +133,7 @@ class Programs:
 
     def _entry(self, task: Task) -> Path | None:
         """The file of a program's cached report."""
-        if self._folder is None or task.folder is not None:
+        if self._folder is None:
             return None
         path = Path(task.program).resolve()
         options = [*self._options, *task.options]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 from nki_dist.cli import run as program
-from nki_dist.cli.check import printing_to_stderr
 from nki_dist.cli.shared.command import refused
 from nki_dist.cli.shared.files import check_writable, writing
+from nki_dist.cli.shared.observed import run_observed
 from nki_dist.errors import NkiError
 from nki_dist.insight.record import Record
 from nki_dist.launcher.queries import Querier
-from nki_dist.launcher.session import session
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -73,18 +71,12 @@ def looked_at(
     if unread := program.unreadable(arguments):
         return unread
     querier = Querier(ask, arguments.kernel, _number(arguments.launch))
-    session().observer = querier
-    status = 1
     try:
-        with printing_to_stderr() if arguments.json else nullcontext():
-            status = program.run(arguments)
+        status = run_observed(arguments, querier, partial(show, querier), arguments.json)
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
         status = 0  # a program may say so, too; whether answers are good is told afterwards
-    finally:  # launches before an error or sys.exit() are of interest, too
-        session().observer = None
-        show(querier)
     answered = [a for _, _, a in querier.answers if not isinstance(a, NkiError)]
     return status or (0 if answered else 1)
 

@@ -6,9 +6,9 @@ The program is looked at as by `nki-dist check`. This process is then no longer 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +32,8 @@ def timed(
 
     Args:
         words: options of `nki-dist run`, the program and its arguments.
-        folder: gets every kernel it launched, to be timed again under other figures.
+        folder: gets every kernel it launched as a file, to be timed again under other figures;
+            `kernels` then say which, and what else their time depends on.
         cached: times (`TIMES`) by digest, of kernels that were timed before.
 
     Returns:
@@ -61,10 +62,8 @@ def _look(
     checker = TimingChecker()
     if not arguments.module and profile.is_compiled(arguments.program):
         try:
-            return {
-                "kernels": [_kernel(profile.of_file(arguments.program), cached)],
-                "diagnostics": [],
-            }
+            seen = profile.of_file(arguments.program)
+            return {"kernels": [_kernel(seen, folder, cached)], "diagnostics": []}
         except NkiError as error:
             return {"kernels": [], "diagnostics": [error.to_dict()]}
     status, ended = check.look_at(arguments, checker)
@@ -80,9 +79,7 @@ def _look(
         wrong.append(_untimed(checker).to_dict())
     if not wrong and not launches:
         return _refused("the program launched no kernel")
-    if folder is not None:
-        _save(launches, folder)
-    kernels = [] if wrong else [_kernel(seen, cached) for seen in launches]
+    kernels = [] if wrong else [_kernel(seen, folder, cached) for seen in launches]
     return {"kernels": kernels, "diagnostics": wrong}
 
 
@@ -108,14 +105,24 @@ def _untimed(checker: TimingChecker) -> LaunchError:
     )
 
 
-def _kernel(seen: Seen, cached: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def _kernel(
+    seen: Seen, folder: Path | None, cached: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
     """Of one kernel; `launches` of them took as long each."""
     digest = seen.digest
     times = cached.get(digest)
     if times is None:
         p = seen.profile()
         times = [getattr(p, end) for end in TIMES]
+    saved: dict[str, Any] = {}
+    if folder is not None:
+        handle, saved["file"] = tempfile.mkstemp(dir=folder)
+        os.close(handle)
+        seen.compiled.save(saved["file"])
+        saved |= {"ranks": seen.topology.ranks, "lnc": seen.topology.lnc}
+        saved |= {"algorithm": seen.algorithm, "trips": seen.trips}
     return {
+        **saved,
         "kernel": seen.compiled.kernel,
         "platform": seen.topology.arch.instance,
         "cores": len(seen.trips),
@@ -123,24 +130,6 @@ def _kernel(seen: Seen, cached: Mapping[str, Sequence[float]]) -> dict[str, Any]
         "digest": digest,
         **dict(zip(TIMES, times, strict=True)),
     }
-
-
-def _save(launches: Sequence[Seen], folder: Path) -> None:
-    """Kernels as files, and what else their time depends on."""
-    index = []
-    for n, seen in enumerate(launches):
-        seen.compiled.save(folder / f"{n}.nki-dist")
-        index.append(
-            {
-                "platform": seen.topology.arch.instance,
-                "ranks": seen.topology.ranks,
-                "lnc": seen.topology.lnc,
-                "algorithm": seen.algorithm,
-                "trips": seen.trips,
-                "count": seen.count,
-            }
-        )
-    (folder / "launches.json").write_text(json.dumps(index), encoding="utf-8")
 
 
 # ---- what the result depends on -----------------------------------------------------------------
