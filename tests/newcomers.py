@@ -1,7 +1,5 @@
 """What the tests of messages share: small kernels, and how a refused one is looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every kind of bad input: the error's type, kernel line, instruction, core and numbers."""
 
-from __future__ import annotations
-
 import traceback
 
 import numpy as np

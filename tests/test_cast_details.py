@@ -1,7 +1,5 @@
 """Conversions where whole arrays hide mistakes: single values, payloads of NaN, working memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Policies: how they are written, and that each part does what it says, on both hosts."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """docs/coverage.md is what the instructions declare now."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

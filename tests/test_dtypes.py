@@ -1,7 +1,5 @@
 """Identity, lookup, comparison and NumPy behaviour of the NKI data types."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Each instruction has an example in the reference, which runs and gives what it says."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Unusual launches: each gives the right result or an error that says what is wrong."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import multiprocessing

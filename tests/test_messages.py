@@ -1,7 +1,5 @@
 """Slips that newcomers make: one small program each, and what the message must tell them."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import warnings

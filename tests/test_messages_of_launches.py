@@ -1,7 +1,5 @@
 """Slips in what launches are given, and what the message must tell; prints of failed launches."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """shared_hbm on plasma: two actors and the owner share one mapping, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import os

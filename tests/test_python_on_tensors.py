@@ -1,7 +1,5 @@
 """NumPy and Python on tensors of a kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

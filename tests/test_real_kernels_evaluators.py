@@ -1,7 +1,5 @@
 """The bench of others' evaluators: what it calls right, wrong, refused and out of time."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

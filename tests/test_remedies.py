@@ -3,8 +3,6 @@
 The text of each is `str(error)`: nobody looks at attributes of an exception that ends a program.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

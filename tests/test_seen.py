@@ -1,7 +1,5 @@
 """What operators of a cluster see of worlds: titles, metrics, timeline, logs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

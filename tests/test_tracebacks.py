@@ -1,7 +1,5 @@
 """Tracebacks of slips: the frames of the user, and not those of the package."""
 
-from __future__ import annotations
-
 import re
 import sys
 import traceback

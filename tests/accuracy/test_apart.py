@@ -1,7 +1,5 @@
 """How far apart simulated times of variants must be for their order to mean something."""
 
-from __future__ import annotations
-
 from bench.rank import apart, pairs, problems
 from nki_dist.timing.band import APART
 

@@ -1,7 +1,5 @@
 """Fitting figures without a family: which figures, on which rows, and what comes out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 

@@ -1,7 +1,5 @@
 """docs/accuracy.md is what the stored results give, and so is the table of widths."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Measured rows: bench/data is as its page says; sources of foreign kernels."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

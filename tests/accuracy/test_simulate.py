@@ -1,7 +1,5 @@
 """Rows in processes of their own: answers, refusals, limits; and one row of each family."""
 
-from __future__ import annotations
-
 import os
 import time
 

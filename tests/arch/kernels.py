@@ -4,8 +4,6 @@
 others are for simulated time and do a little of everything that has a figure there.
 """
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 

@@ -1,7 +1,5 @@
 """Whoever changes a figure of the architecture changes something: no figure is there for show."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A kernel of Beta 1 with its trace left as it is, to compare with."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

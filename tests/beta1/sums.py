@@ -1,7 +1,5 @@
 """Kernels that sum products, and what became of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Direct allocation: addresses by function, modulo allocation, reuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """More bytes alive than SBUF has: AWS's compiler for Beta 1 places such tensors, and spills."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operators and functions on tiles, with NumPy as reference."""
 
-from __future__ import annotations
-
 import operator
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Index expressions and masks against NumPy's index arrays."""
 
-from __future__ import annotations
-
 import operator
 
 import numpy as np

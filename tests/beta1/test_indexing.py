@@ -1,7 +1,5 @@
 """Subscripts of tensors in HBM and of tiles, against NumPy's indexing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`nisa` of Beta 1: instructions that return tiles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Loops of Beta 1 kernels: what leaves them early, what isn't one, stores and names beside them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -1,7 +1,5 @@
 """Masks: they are boxes, which shrink patterns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

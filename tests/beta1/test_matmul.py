@@ -1,7 +1,5 @@
 """Matmuls that accumulate in PSUM, loop_reduce, transposes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Masks of matmuls: the contraction, and free axes told apart by size or by subscripts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Values are compared bit by bit with those of the same kernel as it was traced (`
 with products in float64.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One Ray session for the tests that need one."""
 
-from __future__ import annotations
-
 import pytest
 
 from nki_dist.launcher.session import session

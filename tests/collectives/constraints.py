@@ -1,7 +1,5 @@
 """Bodies of small kernels that break a rule of a collective, or just keep it; and running them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import nki_dist.collectives as ncc

@@ -1,7 +1,5 @@
 """Kernels of the collective tests: one operation each, in HBM or in SBUF, from x to a result."""
 
-from __future__ import annotations
-
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa

@@ -1,7 +1,5 @@
 """Each algorithm alone, on a network of queues: results, the documented order, who sends what."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import reduce
 

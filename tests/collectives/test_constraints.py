@@ -3,8 +3,6 @@
 Limitations that only strict mode reports are in test_limitations.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Collectives of a group are counted in each launch, and groups apart from each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The same bits whoever runs the cores: in this process, in actors, packed or one by one, twice."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Collectives that read members' tensors where they lie: order of sums, and who writes when."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

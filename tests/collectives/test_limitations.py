@@ -1,7 +1,5 @@
 """What the documentation calls a current limitation: it runs, and check="strict" reports it."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.collectives as ncc

@@ -4,8 +4,6 @@ What the other files look at closely for a few worlds is compared here with NumP
 2 to 8, 16 and 32 ranks, LNC 1 and 2, HBM and SBUF, different data everywhere.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every collective against NumPy: ranks, groups, cores, memories, dtypes."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Permutations and rings against NumPy, and whom a collective's tensors belong to."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """ReplicaGroup as a value, and programs that hold groups."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """all_gather_v and all_to_all_v: counts and displacements in metadata tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

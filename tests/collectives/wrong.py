@@ -1,7 +1,5 @@
 """Programs that are wrong on purpose. `# HERE` marks the line an error must name."""
 
-from __future__ import annotations
-
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa

@@ -3,8 +3,6 @@
 `# HERE` marks the lines an error must name, as in `wrong`.
 """
 
-from __future__ import annotations
-
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa

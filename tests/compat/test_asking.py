@@ -1,7 +1,5 @@
 """`nki-dist record` and `nki-dist drift`: questions to a program that isn't changed."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

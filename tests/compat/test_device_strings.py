@@ -1,7 +1,5 @@
 """PyTorch's device "xla" is the CPU, and the parts of torch_xla that programs import."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

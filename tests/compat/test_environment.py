@@ -1,7 +1,5 @@
 """Variables of AWS's tools, with AWS's meaning."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How other people's evaluators start kernels and ask for times."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """`nki.jit`: every documented form and option, nesting, and kernels given to kernels."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

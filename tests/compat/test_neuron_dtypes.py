@@ -1,7 +1,5 @@
 """The helper packages: conversions against ml_dtypes, packing against hand-made codes."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

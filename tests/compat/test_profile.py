@@ -1,7 +1,5 @@
 """`nki-dist profile` and `nki-dist bench`: reports on programs that don't know about it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

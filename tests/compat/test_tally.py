@@ -1,7 +1,5 @@
 """Counting launches, and measuring them, from outside: nothing a program sees changes."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What two cores leave for each other: where only a run tells, and what follows."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -263,21 +261,3 @@ def test_what_nobody_wrote_is_told_and_what_was_written_comes_through():
         assert np.array_equal(launch(X, 6), [X, X])
     with pytest.warns(UnwrittenOutputWarning, match="40 of 240 elements"):
         launch(X, 5)
-
-
-def test_a_scratch_that_one_core_leaves_in_part_is_told():
-    """That only one core writes."""
-
-    def kernel(x):
-        handed, out = shared(), shared((2, 12, 10))
-        if me() == 1:
-            put(handed, x, slice(0, 11))
-        meet(handed)
-        if me() == 0:
-            give(out, handed, WHOLE)
-        else:
-            nl.store(out[1], nl.load(x))
-        return out
-
-    with pytest.warns(UnwrittenOutputWarning, match="10 of 240 elements"):
-        nki.simulate(nki.jit(kernel))[2](X)

@@ -1,7 +1,5 @@
 """The console script: commands, their output and exit status."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

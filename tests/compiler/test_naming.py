@@ -1,7 +1,5 @@
 """Names of tensors, read off the bytecode after the call that made them."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Tensors whose contents before a launch nobody can see: they are neither copied in nor filled."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

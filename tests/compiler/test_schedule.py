@@ -1,7 +1,5 @@
 """`kernel.with_schedule`: what the edges become, and the ones that are refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a matmul adds to: the state by columns or elements is that of every element by itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Rows on Ray: which launches go together, and that none is lost or carried out twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 

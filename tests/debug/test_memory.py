@@ -1,7 +1,5 @@
 """Memory of a debugged launch: used again when Python has dropped a tile, and not before."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Dynamic loops under debug go round in Python, and refuse what they refuse elsewhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a debugged kernel sees: values of tensors and registers, and what nobody has written."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Numbers and names in `deploy` that depend on each other."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

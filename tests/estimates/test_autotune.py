@@ -1,7 +1,5 @@
 """`nki.autotune`: what is chosen, when it is chosen again, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import warnings
 

@@ -1,7 +1,5 @@
 """Reports that `nki-dist rank` keeps: written whole or not at all, and believed only as written."""
 
-from __future__ import annotations
-
 import resource
 
 from nki_dist.cli.shared import programs as _programs

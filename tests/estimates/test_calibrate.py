@@ -1,7 +1,5 @@
 """`nki-dist calibrate` and the files it writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

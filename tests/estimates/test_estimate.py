@@ -1,7 +1,5 @@
 """`nki.estimate` and `World.estimate`: what a profiled run gives, without running."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

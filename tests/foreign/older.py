@@ -1,7 +1,5 @@
 """Kernels of our own in the language of Beta 1, as the documentation's examples of it are."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nki_dist.compat.beta1 import isa as nisa

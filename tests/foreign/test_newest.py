@@ -4,8 +4,6 @@ Each was refused or computed otherwise when that library's kernel was first run;
 file stands beside the test.
 """
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

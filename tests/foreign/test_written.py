@@ -1,7 +1,5 @@
 """Kernels of our own with the constructs of published ones that no other test has."""
 
-from __future__ import annotations
-
 import pytest
 
 from nki_dist.errors import CompilerMayRejectWarning

@@ -3,8 +3,6 @@
 The kernel has six tensors, none a multiple of 64 bytes: input 1 is written, input 3 returned.
 """
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError
 
 import ml_dtypes

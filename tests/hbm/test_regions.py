@@ -1,7 +1,5 @@
 """Blocks of regions: that no two meet, that they come back, and what is kept."""
 
-from __future__ import annotations
-
 import gc
 import random
 import threading

@@ -1,7 +1,5 @@
 """One Ray session for all tests of this folder: starting one takes seconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from nki_dist.core_actor.ray_session import ensure_ray

@@ -1,7 +1,5 @@
 """Kernels that the tests of hosts run; each does one thing between two cores."""
 
-from __future__ import annotations
-
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl

@@ -1,7 +1,5 @@
 """Kernels with packed types on both sides of the call."""
 
-from __future__ import annotations
-
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl

@@ -1,7 +1,5 @@
 """Both hosts run the same kernels to the same bits, and cores share exactly what they should."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Arrays of packed types keep them on the way into kernels, out of them, and to the next one."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """NKI_PRECISE_FP=0 with actors: the launcher decides, whatever the actors' environment says."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

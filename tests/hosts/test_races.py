@@ -1,7 +1,5 @@
 """Races between the two cores of a rank: a correct kernel, and the same one without order."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ray's own tools see one actor per core. They need the dashboard, hence a process of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs import said

@@ -1,8 +1,6 @@
 """What a run tells of returned tensors: loops that may not run, rows chosen at run time; and
 policies, on both hosts."""
 
-from __future__ import annotations
-
 import warnings
 
 import ml_dtypes

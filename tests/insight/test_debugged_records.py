@@ -1,7 +1,5 @@
 """What is asked of launches on the host debug, whose ranks may run programs of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

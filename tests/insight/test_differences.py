@@ -1,7 +1,5 @@
 """What is said of a result that is off: what holds, and nothing where nothing does."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What tensors inside a kernel should hold says where a mistake lies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What notebooks show of records and drift."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 

@@ -1,7 +1,5 @@
 """Records: outputs, writes, sources, refusals."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

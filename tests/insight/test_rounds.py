@@ -1,7 +1,5 @@
 """Writes of a line that is carried out several times."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a record gives as data: every instruction with its operands, before it and after it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a page says of a result that is off: lines by rounds, odd facts, what it was made of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Three guilty lines are named first. Four do the wrong thing properly, several st
 result; what is asked of those is that the way leads through the line.
 """
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kernels that are wrong on purpose: the guilty line is named first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels that authors get wrong, whose results are infinite or NaN; the guilty line is marked."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import nki_dist as nki

@@ -1,7 +1,5 @@
 """activation and activation_reduce against float64 NumPy."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

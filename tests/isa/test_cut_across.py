@@ -1,8 +1,6 @@
 """Operands whose dimensions cut across each other, at random shapes: elements match in row-major
 order within a partition, whatever the shapes are."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 from helpers import numbers, on_tiles

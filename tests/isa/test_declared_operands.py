@@ -8,8 +8,6 @@ is also enforced is for test_roles. Of the published interface, `tests/data/nki_
 can be compared: what is None by default may be None.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Engines of instructions that run on several, where the kernel leaves the choice."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.isa as nisa

@@ -1,7 +1,5 @@
 """dma_compute against float64 NumPy: sums, gathered and scattered rows."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Operand forms that only the documentation's own examples use."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers import numbers, output, run

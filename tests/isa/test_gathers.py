@@ -1,7 +1,5 @@
 """GpSimd gathers, shuffles and searches against loops over their definition."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """quantize_mx and nc_matmul_mx against a float64 model of the scaling groups."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

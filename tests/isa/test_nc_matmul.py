@@ -1,7 +1,5 @@
 """nc_matmul against float64 NumPy, its transpose mode bit by bit, and its limits."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

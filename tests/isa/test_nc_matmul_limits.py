@@ -1,7 +1,5 @@
 """nc_matmul's transpose mode bit by bit, and what it refuses."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

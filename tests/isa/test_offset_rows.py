@@ -1,7 +1,5 @@
 """Rows chosen from a pattern that begins inside its tensor: those behind its end are outside."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """iota and affine_select against loops over their definition."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

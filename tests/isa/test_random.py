@@ -1,7 +1,5 @@
 """The random instructions: XORWOW against its definition, ranges, reproducibility, refusals."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -71,6 +69,22 @@ def test_vector_has_four_generators_a_lane():
             mine = got.reshape(3, 10)[lane, n::4]
             np.testing.assert_array_equal(mine, bits[: len(mine)])
             np.testing.assert_array_equal(after[lane, 6 * n : 6 * n + 6], words)
+
+
+def test_same_seed_same_numbers_and_different_lanes():
+    def body(seed, a, b, c):
+        nisa.set_rng_seed(seed)
+        nisa.rng(a)
+        nisa.rng(b)
+        nisa.set_rng_seed(seed)
+        nisa.rng(c)
+
+    a, b, c = on_tiles(body, [SEED], [((8, 64), np.int32)] * 3)
+    np.testing.assert_array_equal(a, c)
+    assert (a != b).any()
+    assert len(np.unique(a)) == a.size
+    other = on_tiles(body, [SEED + 1], [((8, 64), np.int32)] * 3)[0]
+    assert (a != other).any()
 
 
 @pytest.mark.parametrize("engine", [E.vector, E.gpsimd])

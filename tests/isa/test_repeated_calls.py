@@ -1,7 +1,5 @@
 """Calls like an earlier one: recorded like it, refused and warned of as if they were alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

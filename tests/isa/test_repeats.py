@@ -1,7 +1,5 @@
 """Operands that repeat their elements, and numbers: what no engine is asked for."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

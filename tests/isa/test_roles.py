@@ -1,7 +1,5 @@
 """Roles of parameters: what each turns into plain data, and what it refuses."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 import numpy as np

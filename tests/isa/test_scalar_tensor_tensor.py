@@ -1,7 +1,5 @@
 """scalar_tensor_tensor, reciprocal and tensor_tensor_scan against float64 NumPy."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

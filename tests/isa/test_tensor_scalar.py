@@ -1,7 +1,5 @@
 """tensor_scalar against float64 and integer NumPy."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """tensor_tensor, tensor_copy and memset: values, exact integers, bits, engines, refusals."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """nc_transpose and dma_transpose: bits, shapes and constraints."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Loops, registers and regions: what runs, and what is refused with the kernel's line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Uses of registers, loops and branches that are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.language as nl

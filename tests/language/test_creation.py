@@ -1,7 +1,5 @@
 """Allocation, constants and transfers: what is made, and what can't be."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Program ids: with cores, with the Beta 1 grid, without a grid; no_reorder groups."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Shape arithmetic against NumPy, which knows when a reshape needs a copy."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What Python can't carry out of a dynamic loop, or from round to round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

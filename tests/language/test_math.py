@@ -1,7 +1,5 @@
 """Every computing function of the language against NumPy in float64."""
 
-from __future__ import annotations
-
 from math import erf, erfc, pi, sqrt
 
 import ml_dtypes

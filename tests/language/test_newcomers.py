@@ -1,7 +1,5 @@
 """What people who know arrays write first: each is refused, with the way to write it here."""
 
-from __future__ import annotations
-
 import functools
 import threading
 

@@ -1,7 +1,5 @@
 """Names of Beta 1 that today's nl lacks, and copies of unequal shapes, say what to write."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

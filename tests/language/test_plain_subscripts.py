@@ -1,7 +1,5 @@
 """Subscripts that need no questions give what the way with all questions gives."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Access patterns, reinterpreted bytes and indirect views, and how views are made."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """nl.tile_size against the published figures, inside and outside kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels that follow each other, and the launches of a world of two ranks that sessions get."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import nki_dist as nki

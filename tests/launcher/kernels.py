@@ -1,7 +1,5 @@
 """Kernels for worlds of many ranks."""
 
-from __future__ import annotations
-
 import nki_dist as nki
 import nki_dist.collectives as ncc
 import nki_dist.isa as nisa

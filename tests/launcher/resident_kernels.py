@@ -1,7 +1,5 @@
 """Arrays and kernels for tensors that stay in HBM; with two cores, each does half of the rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import nki_dist as nki

@@ -1,7 +1,5 @@
 """Tensors that stay in HBM: what is put, and what kernels make of it."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Worlds that are dropped without `close`, as by a notebook's cell that is run again."""
 
-from __future__ import annotations
-
 import gc
 import os
 import time

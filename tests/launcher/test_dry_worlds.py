@@ -1,7 +1,5 @@
 """Worlds without values: shapes, capacity, synchronisation and time of a sequence of launches."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Worlds that idle end their processes; where kernels of tasks are simulated."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref

@@ -1,7 +1,5 @@
 """Many ranks: what is there once, what moves, how cores are packed; big ones are slow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Running kernels that were saved: same results, and arrays that don't fit are refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

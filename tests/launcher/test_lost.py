@@ -1,7 +1,5 @@
 """What an error of Ray means where an actor is gone."""
 
-from __future__ import annotations
-
 import pytest
 import ray.exceptions
 

@@ -1,7 +1,5 @@
 """A Ray that is started here is entered by nobody else, and listens to no other machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

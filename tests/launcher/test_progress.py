@@ -1,7 +1,5 @@
 """Launches that show their progress."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

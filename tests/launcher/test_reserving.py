@@ -1,7 +1,5 @@
 """Worlds that Ray's scheduler sees, on clusters with pools and with an autoscaler."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.clusters import found_by

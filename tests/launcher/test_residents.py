@@ -1,7 +1,5 @@
 """HBM that is accounted for: how much there is, who has it, and that it goes back."""
 
-from __future__ import annotations
-
 import gc
 import os
 import warnings

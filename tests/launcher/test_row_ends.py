@@ -1,7 +1,5 @@
 """Launches in a row that are interrupted, or whose program ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Warnings of a launch: one of a kind, how it is switched off, of whose code nothing is said."""
 
-from __future__ import annotations
-
 import statistics
 import warnings
 

@@ -1,7 +1,5 @@
 """Arguments that all ranks share are bound once, and are every rank's own in its kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

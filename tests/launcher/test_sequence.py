@@ -1,7 +1,5 @@
 """Sessions: launches in a row on one line of simulated time, beside sums of their own profiles."""
 
-from __future__ import annotations
-
 import json
 import math
 

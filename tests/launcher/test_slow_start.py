@@ -1,7 +1,5 @@
 """Ray's warning of many processes is printed once for each start, and everything else as ever."""
 
-from __future__ import annotations
-
 import pytest
 import ray._private.worker as worker
 

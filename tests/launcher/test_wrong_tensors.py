@@ -1,7 +1,5 @@
 """Tensors that stay in HBM: what is refused, and what is left by launches that fail."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

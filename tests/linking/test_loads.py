@@ -1,7 +1,5 @@
 """Tiles that are never loaded, because only products look at them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

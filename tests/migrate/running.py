@@ -1,7 +1,5 @@
 """Kernels of Beta 1, run as they are and migrated."""
 
-from __future__ import annotations
-
 import itertools
 import textwrap
 import warnings

@@ -1,7 +1,5 @@
 """bench.migrate counts its share itself, and has a bar."""
 
-from __future__ import annotations
-
 import pickle
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nki-dist migrate`: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

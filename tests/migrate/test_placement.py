@@ -1,7 +1,5 @@
 """Kernels that say where their tensors lie: allocation functions of Beta 1 give way to memories."""
 
-from __future__ import annotations
-
 import textwrap
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Every rule does what its example says, only once, and the page has them all."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """nl.loop_reduce of Beta 1 becomes sums that the kernel keeps."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,8 +1,6 @@
 """Migrated kernels of Beta 1 compute the same bits, checked against 0.7 with deprecations as
 errors."""
 
-from __future__ import annotations
-
 import textwrap
 
 import ml_dtypes

@@ -4,8 +4,6 @@ From the pages nki.collectives.all_to_all_v_prepare, _trigger, all_gather_v_prep
 all_to_all of SDK 2.33.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

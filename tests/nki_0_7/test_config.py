@@ -4,8 +4,6 @@ From the pages nki.compiler, nki.compiler.CompileConfig, SpecializationConfig, A
 nki.jit, nki.isa.NkiInstruction and nki.isa.dependency of SDK 2.33.
 """
 
-from __future__ import annotations
-
 import pickle
 import warnings
 

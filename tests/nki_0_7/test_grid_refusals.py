@@ -1,7 +1,5 @@
 """What grids of tiles refuse: mistakes, and what the pages leave open."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.isa as nisa

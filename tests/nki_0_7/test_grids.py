@@ -4,8 +4,6 @@ From the pages nki.language.NkiGrid, NkiTileGrid, NkiBlockGrid, tiles, blocks, a
 alloc_blocks and empty_like of SDK 2.33. Geometry is compared with NumPy's slices of the array.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The switch between releases: what 0.7 removed, deprecated and added, by every way to say it."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

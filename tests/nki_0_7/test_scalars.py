@@ -4,8 +4,6 @@ From the pages nki.isa.NkiScalar, scalar_load, scalar_store, nki.language.fori_l
 Values" of SDK 2.33.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

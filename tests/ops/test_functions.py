@@ -1,7 +1,5 @@
 """Functions of the closed list are known by name: one of each, in every thread and process."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

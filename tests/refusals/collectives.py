@@ -1,7 +1,5 @@
 """Collectives, compiled for a world of one rank."""
 
-from __future__ import annotations
-
 import warnings
 
 import nki_dist as nki

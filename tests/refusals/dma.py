@@ -1,7 +1,5 @@
 """DMA: copies, transposes, sums in flight."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.rule import BF16, E5M2_X4, F32, I32, U32, Rule, hbm, made, ps, sb

@@ -1,7 +1,5 @@
 """Gathers, searches, exchanges between cores, registers."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.rule import BF16, F32, I32, U16, U32, Rule, made, sb, tt

@@ -1,7 +1,5 @@
 """Python in kernels, arguments, results, loops."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import nki_dist as nki

@@ -1,7 +1,5 @@
 """The Tensor engine."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.rule import (

@@ -1,7 +1,5 @@
 """Memories, views and access patterns."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.rule import BF16, F32, I32, U32, Rule, hbm, made, ps, sb

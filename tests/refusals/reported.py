@@ -1,7 +1,5 @@
 """What isn't documented, or not by all of AWS's documents: warnings."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import nki_dist.isa as nisa

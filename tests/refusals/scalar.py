@@ -1,7 +1,5 @@
 """Activations, random numbers, statistics and selections."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.rule import BF16, F32, I32, U8, U16, U32, Rule, made, ps, sb

@@ -1,7 +1,5 @@
 """Every rule of docs/refusals.md has its pair of kernels, and the pair does what the rule says."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What AWS documents as refused and nki_dist doesn't refuse, with the reason: rows of the page."""
 
-from __future__ import annotations
-
 _GRAPH = "an operation of the graph compiler (XLA), not of a kernel"
 CODES = "compiler/error-codes/%s.rst"
 

@@ -1,7 +1,5 @@
 """The Vector engine: fills, copies, operators and reductions."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.refusals.rule import BF16, F32, I16, I32, U8, Rule, hbm, made, sb, tt

@@ -3,8 +3,6 @@
 Figures are limits of the page with 100,000 events, on a machine with two processors.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

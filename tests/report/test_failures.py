@@ -1,7 +1,5 @@
 """Errors as pages: who waits for whom, what both cores touch, what is outside."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from html import unescape

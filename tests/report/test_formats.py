@@ -1,7 +1,5 @@
 """Formats of other tools: Neuron Explorer's summary."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

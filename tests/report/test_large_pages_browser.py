@@ -1,7 +1,5 @@
 """Pages of records of many ranks and of many steps, in a browser."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

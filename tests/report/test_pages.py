@@ -1,7 +1,5 @@
 """Reports without a browser: what the file holds, and what notebooks show."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The page of a session: what it says, how it says what repeats, and how it looks in a browser."""
 
-from __future__ import annotations
-
 import gzip
 import html
 import json

@@ -1,7 +1,5 @@
 """The page of a record without a browser: its size, what it leaves out, and what it says of it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Helpers of tests of matmuls that add to one tile: kernels' pieces, and sums by NumPy."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

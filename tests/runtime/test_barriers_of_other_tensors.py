@@ -1,7 +1,5 @@
 """A barrier on another tensor than the one that is handed over: a race."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Host buffers that cores of a process share: nothing in them is alive while a core waits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,6 +1,6 @@
-"""Dry runs of which only a part is carried out: one result of two, counts that depend on counts."""
+"""Dry runs in part: results that are wanted, overlaps that are left open, specs for inputs."""
 
-from __future__ import annotations
+import importlib
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 from tests.collectives import kernels as C
+from tests.hosts import kernels as H
 from tests.runtime.test_dry_run import F32, same_as_full, world
 
 pytestmark = [
@@ -70,3 +71,96 @@ def test_counts_that_depend_on_counts():
     too_many = nki.per_rank([np.array([[9, 3]], np.uint32), np.array([[4, 1]], np.uint32)])
     with pytest.raises(errors.OutOfBoundsError, match="the chunk from rank 0"):
         made.dry_run(there_and_back, nki.TensorSpec((2, 5), F32), too_many, group)
+
+
+@nki.jit
+def both_store(x):
+    """Both cores store to all of `out`."""
+    out = C.hbm(x.shape, x.dtype)
+    tile = C.sbuf(x.shape, x.dtype)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def test_overlaps_are_left_to_a_full_run():
+    dry = world(1).dry_run(both_store, nki.TensorSpec((4, 6), F32))
+    assert len(dry.overlaps) == 1
+    assert "test_dry_parts.py" in dry.overlaps[0]
+    assert "in no order" in str(dry)
+    assert dry.may_overlap == ()
+    halves = world(1).dry_run(H.add_halves, np.ones((4, 6), F32), np.ones((4, 6), F32))
+    assert halves.overlaps == halves.may_overlap == ()
+
+
+@nki.jit
+def own_heads(x):
+    """Each core goes through heads of its own, whose numbers are registers."""
+    out = C.hbm(x.shape, x.dtype)
+    half = x.shape[0] // 2
+
+    def body(head):
+        tile = C.sbuf((x.shape[1], x.shape[2]), x.dtype)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(head, 1)])
+        nisa.dma_copy(dst=out[nl.ds(head, 1)], src=tile)
+
+    nl.fori_loop(nl.program_id(0) * half, (nl.program_id(0) + 1) * half, body)
+    return out
+
+
+def test_run_time_addresses_may_overlap():
+    """That heads are disjoint isn't known before a run: no more is said than that."""
+    x = np.arange(4 * 6 * 5, dtype=F32).reshape(4, 6, 5)
+    np.testing.assert_array_equal(world(1).run(own_heads, x)[0], x)
+    dry = world(1).dry_run(own_heads, nki.TensorSpec(x.shape, F32))
+    assert dry.overlaps == () and len(dry.may_overlap) == 1
+    assert "maybe touched by both cores of a rank in no order" in str(dry)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["data_parallel", "expert_parallel", "grid_matmul", "ring_attention", "tensor_parallel_mlp"],
+)
+def test_examples(name):
+    example = importlib.import_module(name).EXAMPLE
+    case = example.case(np.random.default_rng(3), 4, True)
+    made = world(4, 2, platform=example.platform)
+    same_as_full(made, example.kernel, **case.arguments)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), [3, 4], (2.5,), "x"])
+def test_specs_are_checked(shape):
+    with pytest.raises(errors.LaunchError, match="allowed: a tuple of positive ints"):
+        nki.TensorSpec(shape, F32)
+    with pytest.raises(errors.NkiValidationError, match="data type"):
+        nki.TensorSpec((3, 4), np.float64)
+
+
+def test_specs_of_ranks_and_inside_containers():
+    made = world(2)
+    specs = nki.per_rank([nki.TensorSpec((8, 5), F32), np.ones((8, 5), F32)])
+    assert len(made.dry_run(H.add_halves, specs, nki.TensorSpec((8, 5), nl.float32)).messages) == 4
+    uneven = nki.per_rank(lambda rank: nki.TensorSpec((8, 5 + rank), F32))
+    with pytest.raises(errors.LaunchError, match="shapes and dtypes must agree"):
+        made.dry_run(H.add_halves, uneven, np.ones((8, 5), F32))
+
+
+def test_a_spec_outside_a_dry_run_is_refused():
+    with pytest.raises(errors.NkiError):
+        world(1).run(both_store, nki.TensorSpec((4, 6), F32))
+
+
+def test_padding_that_is_exchanged_has_no_contents():
+    """A tile nobody wrote begins its life in an exchange; a full run would poison it."""
+
+    def kernel(x):
+        mine = nl.ndarray((4, 8), dtype=x.dtype, buffer=nl.sbuf)
+        theirs, other = nl.ndarray((4, 8), dtype=x.dtype, buffer=nl.sbuf), 1 - nl.program_id(0)
+        nisa.sendrecv(src=mine, dst=theirs, send_to_rank=other, recv_from_rank=other, pipe_id=0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        return out
+
+    made = world(1, 2)
+    assert all(p.facts["poison"] for p in made.compile(kernel, np.ones((4, 6), F32)).programs)
+    assert made.dry_run(kernel, nki.TensorSpec((4, 6), F32)).messages == (1, 1)

@@ -1,7 +1,5 @@
 """Dry runs: the same control flow, messages and errors as full runs, without contents."""
 
-from __future__ import annotations
-
 import sys
 import tracemalloc
 from pathlib import Path

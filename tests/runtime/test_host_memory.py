@@ -1,7 +1,5 @@
 """Host memory: what a launch needs is added up first, and what is missing later has a type."""
 
-from __future__ import annotations
-
 import resource
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs are linked once for all ranks, and each rank does it with its own operands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The check of races against one that goes element by element, on random accesses."""
 
-from __future__ import annotations
-
 from itertools import product
 from types import SimpleNamespace
 

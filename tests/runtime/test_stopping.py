@@ -1,7 +1,5 @@
 """Ending a launch from another thread: at any time, also before its cores are there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Time stands still here, but for a step at every look: so looks are counted, and nothing is slow.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 

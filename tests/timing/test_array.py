@@ -1,7 +1,5 @@
 """Tiles of the Tensor engine's array: products side by side, and what has to wait."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.isa as nisa

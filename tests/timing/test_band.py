@@ -1,7 +1,5 @@
 """The band around a simulated time: which bound says how much, and what widens it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import exp, log
 

@@ -1,7 +1,5 @@
 """What AWS's compiler is taken to change: each pass by a small kernel, accepted and refused."""
 
-from __future__ import annotations
-
 import functools
 from itertools import pairwise
 

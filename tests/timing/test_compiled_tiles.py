@@ -1,7 +1,5 @@
 """What AWS's compiler is taken to make of Beta 1's elementwise work, by small kernels."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

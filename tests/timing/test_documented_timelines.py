@@ -6,8 +6,6 @@ hover says was read off the axis to about 10 ns), and single instructions of the
 (trn2). Within 10 %, but for what is in `LOOSE`, with the reason.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Edges of the order graph that don't come from tensors: registers, tests, groups, exchanges."""
 
-from __future__ import annotations
-
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.timing import order

@@ -1,7 +1,5 @@
 """What keeps time beside the events of a replay: the DMA engines of a core, the clock of Tensor."""
 
-from __future__ import annotations
-
 import pytest
 
 from nki_dist import arch

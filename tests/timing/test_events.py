@@ -1,7 +1,5 @@
 """Events of a replay: spills beside transfers, and that nothing is left out silently."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

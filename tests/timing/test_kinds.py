@@ -1,7 +1,5 @@
 """Sums by kind: to the bit those of a plain loop, whatever NumPy does with long columns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nki_dist.timing.kinds import added, sums

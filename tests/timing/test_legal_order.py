@@ -1,7 +1,5 @@
 """Orders that the edges allow give the same bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

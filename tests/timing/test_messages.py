@@ -1,7 +1,5 @@
 """Messages between cores in a replay: when they arrive, and what happens if they don't."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.isa as nisa

@@ -1,7 +1,5 @@
 """Finding what overlaps, quickly: compared with looking at all pairs."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Replay: schedules worked out by hand, shared resources, messages, and published measurements."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Profiles and traces: sums that must agree, text, files, and the reader of traces."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`schedule=` wherever time is asked for, and what a profile says of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A profile as text: what is shown, what is left out, units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

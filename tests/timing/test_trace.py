@@ -1,7 +1,5 @@
 """Events of a trace against the timeline they show."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """One Ray session for the tests that need one, and processes that need none."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Links between processes, here all in one: memory of others, leases, growth, ways around."""
 
-from __future__ import annotations
-
 import gc
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Orders and answers by mailbox: what goes that way, what doesn't, and who may send."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

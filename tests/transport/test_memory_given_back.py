@@ -1,7 +1,5 @@
 """Shared memory of messages is given back when stacks grow, and messages go on afterwards."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import ray

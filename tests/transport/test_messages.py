@@ -1,7 +1,5 @@
 """Messages: in the order they were sent, compared with what waits, and how errors name them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nki_dist.errors import CollectiveMismatchError

@@ -1,7 +1,5 @@
 """Memory of the processes of a node: made once, handed out, shared, and gone with the last."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Whole worlds on each transport: the same bits, the same errors, nothing left behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

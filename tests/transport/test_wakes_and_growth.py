@@ -1,7 +1,5 @@
 """Links: who is woken, how rings grow, and what closing lets go of."""
 
-from __future__ import annotations
-
 import gc
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Holding a finding against a kernel that follows it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

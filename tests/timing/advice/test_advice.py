@@ -1,7 +1,5 @@
 """Advice: each rule against a kernel that follows it, whose time the finding must have foretold."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.isa as nisa

@@ -1,7 +1,5 @@
 """Partitions that lie idle: kernels with few rows, and the same on more partitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

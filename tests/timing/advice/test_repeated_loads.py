@@ -1,7 +1,5 @@
 """Loads that are repeated: parts of tiles, room, and what only looks like it."""
 
-from __future__ import annotations
-
 import pytest
 
 import nki_dist.isa as nisa
