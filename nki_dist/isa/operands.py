@@ -31,6 +31,7 @@ PSUM = frozenset({"psum"})
 ONCHIP = SBUF | PSUM
 HBM = frozenset({"private_hbm", "shared_hbm"})
 ANYWHERE = ONCHIP | HBM
+SBUF_OR_HBM = SBUF | HBM
 
 
 _CONVERTED: Final = "allocate it with an allowed dtype; nisa.tensor_copy converts the result"

@@ -17,13 +17,12 @@ from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.checks import Check, check_priority, refuse_packed, rule
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
-from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
+from nki_dist.isa.operands import SBUF_OR_HBM, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Arch, Cost, Spec, current_tracer, instruction, may_reject, tracing
 from nki_dist.program import Access, Instruction, MemoryRegion
 from nki_dist.program.walk import operands, tensors
 from nki_dist.ranges import shown
 
-SBUF_OR_HBM: Final = ANYWHERE - {"psum"}
 SOURCES: Final = read(SBUF_OR_HBM, many=True)
 TARGETS: Final = write(SBUF_OR_HBM, many=True)
 REDUCE: Final = Op(COLLECTIVE_REDUCE)
