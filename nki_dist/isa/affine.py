@@ -110,10 +110,6 @@ class Affine:
         self.low = int(row.min() + self.column.min())
         self.high = int(row.max() + self.column.max())
 
-    @property
-    def wraps(self) -> bool:
-        return self.low < _INT32[0] or self.high > _INT32[1]
-
     def parts(self, dtype: type) -> tuple[np.ndarray, np.ndarray]:
         """(row, column) in another type; integers wrap, and so does their sum."""
         return self.row.astype(dtype), self.column.astype(dtype)
@@ -253,7 +249,7 @@ def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
     mask = kit.scratch((partitions, values.row.size), np.bool_)
     negated = _NEGATED[i["cmp_op"]]
     row, column = values.parts(np.int32)
-    static = values.register is None and not values.wraps
+    static = values.register is None and _INT32[0] <= values.low and values.high <= _INT32[1]
     if static and abs(int(values.column[-1, 0])) < 2**31:
         return mask, [op(negated, row, -column, mask)]
     whole = kit.scratch(mask.shape, np.int32)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -151,10 +152,7 @@ class Kit:
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """A contiguous array that is free to use until the instruction ends."""
         dtype = np.dtype(dtype)
-        count = 1
-        for n in shape:
-            count *= n
-        need = max(count * dtype.itemsize, 1)
+        need = max(prod(shape) * dtype.itemsize, 1)
         size = 1 << (need - 1).bit_length()
         key = (self._slot, size)
         self._slot += 1

@@ -62,11 +62,9 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
         found.append([_rank(name, r) for r in group])
         for rank in found[-1]:
             if rank in seen:
-                where = (
-                    f"groups {seen[rank]} and {number}"
-                    if seen[rank] != number
-                    else (f"group {number} twice")
-                )
+                other = seen[rank]
+                twice = other == number
+                where = f"group {number} twice" if twice else f"groups {other} and {number}"
                 message = (
                     f"{name}: rank {rank} is in {where} of {shown(found)}; groups must not overlap"
                 )
