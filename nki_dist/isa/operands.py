@@ -212,10 +212,6 @@ def write(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
     return Tensor("w", memories, **options)
 
 
-def update(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
-    return Tensor("rw", memories, **options)
-
-
 @dataclass(eq=False)
 class Counts(Tensor):
     """A tensor that says how many elements go where: some of its rows are read, others written.

@@ -86,12 +86,11 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
         times = Counter([p[side] for p in found])
-        twice = sorted(rank for rank, n in times.items() if n > 1)
+        twice = sorted((rank, n) for rank, n in times.items() if n > 1)
         if twice:
-            message = f"{name}: rank {twice[0]} {label} {times[twice[0]]} times; at most once"
-            raise invalid(
-                message, code="collective-pairs", rank=twice[0], got=times[twice[0]], most=1
-            )
+            rank, n = twice[0]
+            message = f"{name}: rank {rank} {label} {n} times; at most once"
+            raise invalid(message, code="collective-pairs", rank=rank, got=n, most=1)
     return found
 
 
