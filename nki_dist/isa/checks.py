@@ -290,10 +290,9 @@ def require_generation(arch: Arch, generation: int, what: str) -> None:
 
 def check_priority(i: Instruction, arch: Arch) -> None:
     """A class of DMA's quality of service, which exists from NeuronCore-v4."""
-    if i["priority"] is None:
-        return
-    require_generation(arch, 4, "priority")
-    check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
+    if i["priority"] is not None:
+        require_generation(arch, 4, "priority")
+        check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
 
 
 @rule

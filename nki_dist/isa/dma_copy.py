@@ -13,7 +13,7 @@ from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.operands import SBUF_OR_HBM, Choice, Number, read, refuse_wide, write
 from nki_dist.isa.spec import Access, Arch, Cost, Instruction, instruction, todays_kernel
-from nki_dist.isa.transfers import Block, paired
+from nki_dist.isa.transfers import paired
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op, reshaped
 
@@ -109,9 +109,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         g.check_rows(name, a)
 
 
-@dma_copy.rows
-def _rows_of(i: Instruction) -> list[Block]:
-    return paired(i["dst"], i["src"])
+dma_copy.rows(lambda i: paired(i["dst"], i["src"]))
 
 
 @dma_copy.meaning

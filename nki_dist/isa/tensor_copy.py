@@ -57,9 +57,7 @@ def _tensor_copy_check(i: Instruction, arch: Arch) -> None:
         raise invalid(message, code="engine-lacks")
 
 
-@tensor_copy.meaning
-def _tensor_copy_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    return move(i["dst"], i["src"], kit, whole=False)
+tensor_copy.meaning(lambda i, kit: move(i["dst"], i["src"], kit, whole=False))
 
 
 @tensor_copy.cost
