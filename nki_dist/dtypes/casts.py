@@ -59,14 +59,10 @@ def converter(
         return blocked(_from_float32(dst, memory, saturate))
     if dst is dt.float32 or (dst is dt.tfloat32 and (src.is_float or src.bits == 8)):
         return blocked(_to_float32(src, memory))
-    if _worth_a_table(src, dst):
+    # One lookup beats two steps unless both are cheap: 16-bit floats to integers and bool.
+    if src.is_float and (src.bits == 8 or dst.is_float):
         return blocked(tables.lookup(_table(src, dst, saturate), src, memory))
     return blocked(_through_float32(src, dst, memory, saturate))
-
-
-def _worth_a_table(src: DType, dst: DType) -> bool:
-    """One lookup beats two steps unless both are cheap: 16-bit floats to integers and bool."""
-    return src.is_float and (src.bits == 8 or dst.is_float)
 
 
 def _bit_copy(dtype: DType) -> Kernel:

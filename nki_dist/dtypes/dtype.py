@@ -90,22 +90,20 @@ class DType:
         self, name: str, stored: Any, kind: str, low: float | int, high: float | int
     ) -> None:
         storage: np.dtype[Any] = np.dtype(stored)
-        facts = {
-            "name": name,
-            "dtype": np.dtype([(name, storage)]) if kind == "mx" else storage,
-            "storage": storage,
-            "raw": _RAW[storage.itemsize],
-            "itemsize": storage.itemsize,
-            "bits": 8 * storage.itemsize,
-            "kind": kind,
-            "is_float": kind == "float",
-            "is_integer": kind in ("int", "uint"),
-            "is_mx": kind == "mx",
-            "min": low,
-            "max": high,
-        }
-        for key, value in facts.items():
-            object.__setattr__(self, key, value)
+        vars(self).update(
+            name=name,
+            dtype=np.dtype([(name, storage)]) if kind == "mx" else storage,
+            storage=storage,
+            raw=_RAW[storage.itemsize],
+            itemsize=storage.itemsize,
+            bits=8 * storage.itemsize,
+            kind=kind,
+            is_float=kind == "float",
+            is_integer=kind in ("int", "uint"),
+            is_mx=kind == "mx",
+            min=low,
+            max=high,
+        )
 
     def __setattr__(self, key: str, value: Any) -> None:
         raise AttributeError(f"nki data type {self.name} is immutable; can't set {key!r}")
@@ -119,9 +117,6 @@ class DType:
         if isinstance(other, DType):
             return False  # one object per type
         return find(other) is self
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
     def __hash__(self) -> int:
         # Equal to the hash of the name, so that a dict keyed by names is found by type and back.

@@ -22,7 +22,7 @@ from nki_dist.isa.checks import rule, scalar_or_column, tile_dtype
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.reductions import SUMS, reduce
-from nki_dist.isa.rows import column, crowded, flat_rows, scratch_rows
+from nki_dist.isa.rows import column, crowded, flat_rows, lanes, scratch_rows
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, is_array, op
@@ -58,10 +58,7 @@ def initial_value(
 
 def registers(kit: Kit, engine: str, data: Access) -> Array:
     """The (P,) registers that an instruction on `data` uses."""
-    start, count = data.start_partition, data.shape[0]
-    if start + count > kit.arch.partitions:  # a hand-made pattern that doesn't follow them
-        start = 0
-    return kit.accumulators(engine)[start : start + count]
+    return kit.accumulators(engine)[lanes(kit, data)]
 
 
 def accumulate(

@@ -92,11 +92,6 @@ def activation(
     return locals()
 
 
-@activation.meaning
-def _activation_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    return activate(i, kit, i["reduce_cmd"])
-
-
 def activate(i: Instruction, kit: Kit, cmd: reduce_cmd) -> list[Operation]:
     """The work of activation and activation_reduce."""
     data, result = i["data"], i["reduce_res"]
@@ -155,9 +150,8 @@ def activation_reduce(
     return locals()
 
 
-@activation_reduce.meaning
-def _activation_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    return activate(i, kit, reduce_cmd.reset_reduce)
+activation.meaning(lambda i, kit: activate(i, kit, i["reduce_cmd"]))
+activation_reduce.meaning(lambda i, kit: activate(i, kit, reduce_cmd.reset_reduce))
 
 
 _PAIRS = (

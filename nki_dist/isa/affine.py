@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.dtypes import float32, int32, uint32
-from nki_dist.errors import NkiValidationError, invalid
+from nki_dist.errors import invalid
 from nki_dist.isa.alu import COMPARE
 from nki_dist.isa.checks import check_range, rule, same_partitions
 from nki_dist.isa.described import wrong_value
@@ -44,12 +44,12 @@ def as_pattern(name: str, value: Any) -> list[list[int]]:
     return pairs
 
 
-def as_int32(name: str, value: Any) -> int:
+def as_int32(name: str, value: Any, allowed: str = "an int known when traced") -> int:
     """The role of integers that the engine holds in 32 bits."""
     try:
         number = value.__index__()
     except (TypeError, AttributeError):
-        raise wrong_value(name, value, "an int known when traced", code="argument-kind") from None
+        raise wrong_value(name, value, allowed, code="argument-kind") from None
     check_range(name, number, *_INT32)
     return number
 
@@ -58,11 +58,7 @@ def as_offset(name: str, value: Any) -> int | VirtualRegister:
     """The role of `offset`, which may be known only at run time."""
     if isinstance(value, VirtualRegister):
         return value.narrow(name)
-    try:
-        return as_int32(name, value)
-    except NkiValidationError as error:
-        error.message = error.message.replace("traced", "traced, or a register")
-        raise
+    return as_int32(name, value, "an int known when traced, or a register")
 
 
 @rule
@@ -109,10 +105,6 @@ class Affine:
         self.column = multiplier * np.arange(partitions, dtype=np.int64)[:, None]
         self.low = int(row.min() + self.column.min())
         self.high = int(row.max() + self.column.max())
-
-    @property
-    def wraps(self) -> bool:
-        return self.low < _INT32[0] or self.high > _INT32[1]
 
     def parts(self, dtype: type) -> tuple[np.ndarray, np.ndarray]:
         """(row, column) in another type; integers wrap, and so does their sum."""
@@ -253,7 +245,7 @@ def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:
     mask = kit.scratch((partitions, values.row.size), np.bool_)
     negated = _NEGATED[i["cmp_op"]]
     row, column = values.parts(np.int32)
-    static = values.register is None and not values.wraps
+    static = values.register is None and _INT32[0] <= values.low and values.high <= _INT32[1]
     if static and abs(int(values.column[-1, 0])) < 2**31:
         return mask, [op(negated, row, -column, mask)]
     whole = kit.scratch(mask.shape, np.int32)

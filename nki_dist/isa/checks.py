@@ -138,13 +138,16 @@ same_free_size = rule(check_free_size)
 
 
 @rule
-def same_dtype(i: Instruction, arch: Arch, names: tuple[str, ...], why: str) -> None:
+def same_dtype(
+    i: Instruction, arch: Arch, names: tuple[str, ...], why: str, hint: str | None = None
+) -> None:
     """Two operands have one type."""
     first, second = names
     if len(_tiles(i, names)) == 2 and i[first].dtype is not i[second].dtype:
         raise NkiValidationError(
             f"{first} has dtype {i[first].dtype}, {second} {i[second].dtype}; {why}",
             code="dtype-mismatch",
+            hint=hint,
             numbers={first: i[first].dtype, second: i[second].dtype},
         )
 
@@ -287,10 +290,9 @@ def require_generation(arch: Arch, generation: int, what: str) -> None:
 
 def check_priority(i: Instruction, arch: Arch) -> None:
     """A class of DMA's quality of service, which exists from NeuronCore-v4."""
-    if i["priority"] is None:
-        return
-    require_generation(arch, 4, "priority")
-    check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
+    if i["priority"] is not None:
+        require_generation(arch, 4, "priority")
+        check_range("priority", i["priority"], 0, arch.dma_qos_classes - 1)
 
 
 @rule

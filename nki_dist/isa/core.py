@@ -75,8 +75,7 @@ class Epochs:
     def reset(self) -> None:
         """A launch begins."""
         self.everywhere = 0
-        if self._by_tensor:
-            self._by_tensor.clear()
+        self._by_tensor.clear()
 
     def met(self, ordering: Ordering) -> None:
         """The core has been through a synchronisation."""

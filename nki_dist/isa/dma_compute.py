@@ -12,11 +12,11 @@ from nki_dist.isa import gather as g
 from nki_dist.isa.alu import DMA_REDUCE
 from nki_dist.isa.checks import refuse_packed
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.dma_copy import SBUF_OR_HBM, pieces
+from nki_dist.isa.dma_copy import pieces
 from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.kit import Array, Kit
-from nki_dist.isa.operands import FLAG, Choice, Custom, Op, read, write
+from nki_dist.isa.operands import FLAG, SBUF_OR_HBM, Choice, Custom, Op, read, write
 from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Operation, instruction, op
 from nki_dist.ops.function import conversion, function
 

@@ -7,17 +7,15 @@ import numpy as np
 from nki_dist.dtypes import DType
 from nki_dist.errors import invalid
 from nki_dist.isa import gather as g
-from nki_dist.isa.checks import check_priority, refuse_packed, require_generation
+from nki_dist.isa.checks import check_priority, refuse_packed, require_generation, same_dtype
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
-from nki_dist.isa.operands import ANYWHERE, Choice, Number, read, refuse_wide, write
+from nki_dist.isa.operands import SBUF_OR_HBM, Choice, Number, read, refuse_wide, write
 from nki_dist.isa.spec import Access, Arch, Cost, Instruction, instruction, todays_kernel
-from nki_dist.isa.transfers import Block, paired
+from nki_dist.isa.transfers import paired
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op, reshaped
-
-SBUF_OR_HBM = ANYWHERE - {"psum"}
 
 
 @instruction(
@@ -69,6 +67,13 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             refuse_packed(name, i[name], "DMA doesn't convert packed types")
 
 
+_NO_CONVERSION = same_dtype(
+    "dst src",
+    "with dge_mode.hwdge they must be equal, because the hardware moves bytes",
+    hint="view one as the other with .view(), or let dge_mode.swdge convert",
+)
+
+
 def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
     """What to write where the smaller of two shapes with equally many dimensions is meant."""
     if len(dst) != len(src):
@@ -84,16 +89,8 @@ def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge:
         require_generation(arch, 3, "dge_mode.hwdge")
-    dst, src = i["dst"].dtype, i["src"].dtype
-    if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
-        raise invalid(
-            f"dst has dtype {dst}, src {src}; with dge_mode.hwdge they must be equal, because the "
-            "hardware moves bytes",
-            code="dtype-mismatch",
-            hint="view one as the other with .view(), or let dge_mode.swdge convert",
-            dst=dst,
-            src=src,
-        )
+        if todays_kernel():
+            _NO_CONVERSION(i, arch)
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
         message = f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
         raise invalid(message, code="argument-combination")
@@ -112,9 +109,7 @@ def _indirect(i: Instruction, arch: Arch) -> None:
         g.check_rows(name, a)
 
 
-@dma_copy.rows
-def _rows_of(i: Instruction) -> list[Block]:
-    return paired(i["dst"], i["src"])
+dma_copy.rows(lambda i: paired(i["dst"], i["src"]))
 
 
 @dma_copy.meaning

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ def check_rows(name: str, a: Access) -> None:
         raise invalid(message, code="vector-offset", got=index.shape[0], allowed=a.shape[0])
 
 
+@dataclass(frozen=True)
 class Runs:
     """Where the rows of a vector offset lie in their storage, in elements, in DMA's pieces.
 
@@ -54,44 +55,40 @@ class Runs:
     Attributes:
         count: runs of a row.
         length: elements of a run.
+        last: where a run can begin at most.
+        within: where the runs of row 0 begin, as bytes of an int64 array.
     """
 
-    def __init__(self, a: Access) -> None:
+    count: int
+    length: int
+    stride: int = field(repr=False)
+    limit: int = field(repr=False)
+    last: int = field(repr=False)
+    within: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, a: Access) -> Runs:
         assert a.dynamic is not None
-        shape, strides = a.shape[1:], a.strides[1:]
-        self.length = 1
+        shape, strides, length = a.shape[1:], a.strides[1:], 1
         if shape and strides[-1] == 1:
-            self.length, shape = shape[-1], shape[:-1]
-        within = np.zeros(1, np.int64)
+            length, shape = shape[-1], shape[:-1]
+        within = np.full(1, a.offset, np.int64)
         for n, stride in zip(shape, strides):
             within = np.add.outer(within, np.arange(n, dtype=np.int64) * stride)
-        self.count = within.size
-        self._within = within.reshape(-1) + a.offset
-        self._stride, self._limit = a.dynamic.stride, a.dynamic.limit
-        self._last = a.storage.nbytes // a.dtype.itemsize - self.length
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.length, self._stride, self._limit, self._last, self._within.tobytes()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Runs) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __repr__(self) -> str:
-        return f"Runs(count={self.count}, length={self.length})"
+        last = a.storage.nbytes // a.dtype.itemsize - length
+        of = a.dynamic
+        return cls(within.size, length, of.stride, of.limit, last, within.tobytes())
 
     def starts(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(first element, whether it is inside) of every run of these rows, one after the other."""
-        starts = np.add.outer(index * self._stride, self._within)
-        chosen = (index >= 0) & (index < self._limit)
-        inside = (starts >= 0) & (starts <= self._last) & chosen[:, np.newaxis]
+        starts = np.add.outer(index * self.stride, np.frombuffer(self.within, np.int64))
+        chosen = (index >= 0) & (index < self.limit)
+        inside = (starts >= 0) & (starts <= self.last) & chosen[:, np.newaxis]
         return starts.reshape(-1), inside.reshape(-1)
 
     def always_inside(self) -> bool:
         """Whether every valid index chooses a row that is inside."""
-        return bool(self.starts(np.array([0, self._limit - 1]))[1].all())
+        return bool(self.starts(np.array([0, self.limit - 1]))[1].all())
 
 
 @dataclass(frozen=True)
@@ -198,7 +195,7 @@ def chosen_rows(a: Access, kit: Kit, mode: oob_mode, columns: bool = False) -> R
     """
     assert a.dynamic is not None
     stride, limit, source = a.dynamic.stride, a.dynamic.limit, kit.view(a.dynamic.source)
-    runs = Runs(a)
+    runs = Runs.of(a)
     size = a.storage.nbytes // a.dtype.itemsize
     skip, label = mode is oob_mode.skip, kit.name(a)
     if runs.always_inside():

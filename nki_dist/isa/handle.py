@@ -79,8 +79,6 @@ class Dropped(NkiInstruction):
     def __init__(self) -> None:
         super().__init__(Instruction("dropped", {}, "", -1, -1))
 
-    def depends_on(
-        self, *producers: NkiInstruction, kind: dependency | None = None
-    ) -> NkiInstruction:
+    def depends_on(self, *_: NkiInstruction, kind: dependency | None = None) -> NkiInstruction:
         """Nothing: what isn't there has no place in an order."""
         return self

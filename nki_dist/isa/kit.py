@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,7 +87,7 @@ class Kit:
         arch: Any,
         workspace: Workspace | None = None,
     ) -> None:
-        self._buffer = buffer
+        self.bytes_of = buffer
         self.core = core
         self.slot, self.state, self.wires = core
         self.registers = core.state.registers
@@ -129,10 +130,6 @@ class Kit:
         """The operand's bits as unsigned integers, for moves."""
         return self._array(a, a.dtype.raw)
 
-    def bytes_of(self, storage: Storage) -> np.ndarray:
-        """All bytes of a storage."""
-        return self._buffer(storage)
-
     def name(self, a: Access) -> str:
         """How messages call an operand's storage while the program runs.
 
@@ -143,7 +140,7 @@ class Kit:
 
     def _array(self, a: Access, dtype: np.dtype) -> Array:
         size, storage = dtype.itemsize, a.storage
-        buffer = self._lent[storage.number] if storage.number < 0 else self._buffer(storage)
+        buffer = self._lent[storage.number] if storage.number < 0 else self.bytes_of(storage)
         return np.ndarray(
             a.shape, dtype, buffer, a.offset * size, tuple([s * size for s in a.strides])
         )
@@ -151,10 +148,7 @@ class Kit:
     def scratch(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """A contiguous array that is free to use until the instruction ends."""
         dtype = np.dtype(dtype)
-        count = 1
-        for n in shape:
-            count *= n
-        need = max(count * dtype.itemsize, 1)
+        need = max(prod(shape) * dtype.itemsize, 1)
         size = 1 << (need - 1).bit_length()
         key = (self._slot, size)
         self._slot += 1

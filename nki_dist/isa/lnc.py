@@ -16,7 +16,7 @@ from nki_dist.isa.enums import dma_engine, engine
 from nki_dist.isa.operands import ANYWHERE, SBUF, Choice, Custom, Number, Tensor, read, write
 from nki_dist.isa.spec import Arch, Cost, Kit, instruction, may_reject
 from nki_dist.isa.timing_rules import fixed
-from nki_dist.program import Access, Instruction, MemoryRegion, sbuf
+from nki_dist.program import Instruction, MemoryRegion, sbuf
 
 
 def _cores(name, value):
@@ -39,10 +39,6 @@ def _barrier_time(i: Instruction, core: int, cores: int, arch: Arch) -> Exchange
     return Exchange(i.opcode, others, others, busy, arch.core_barrier_ns)
 
 
-def _hands(i: Instruction) -> Access | None:
-    return i["data"] if i["data"].region is MemoryRegion.shared_hbm else None
-
-
 @instruction(
     engines="gpsimd vector scalar tensor sync",
     effects=NOTHING_ELSE,
@@ -55,7 +51,7 @@ def _hands(i: Instruction) -> Access | None:
         lambda i: i.opcode,
         "core_barrier_ns",
         _barrier_time,
-        _hands,
+        lambda i: i["data"] if i["data"].region is MemoryRegion.shared_hbm else None,
     ),
     cost=fixed("min_issue_cycles"),
 )

@@ -31,6 +31,7 @@ from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
 from nki_dist.ops.place import joined
 from nki_dist.program import Access, Instruction
+from nki_dist.program.access import reach
 
 
 def flat(a: Access) -> Access | None:
@@ -160,8 +161,7 @@ def check_bank(dst: Access, arch: Arch) -> None:
     row = dst.partition_stride
     base = dst.storage.address[1] if dst.storage.address is not None else 0
     low = base + dst.offset % row * dst.dtype.itemsize
-    free = Access(dst.storage, 0, dst.shape[1:], dst.strides[1:], dst.dtype)
-    high = low + free.span()[1]
+    high = low + (reach(dst.shape[1:], dst.strides[1:])[1] + 1) * dst.dtype.itemsize
     bank = arch.psum_bank_bytes
     if low // bank != (high - 1) // bank:
         message = (

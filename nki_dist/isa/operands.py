@@ -31,6 +31,7 @@ PSUM = frozenset({"psum"})
 ONCHIP = SBUF | PSUM
 HBM = frozenset({"private_hbm", "shared_hbm"})
 ANYWHERE = ONCHIP | HBM
+SBUF_OR_HBM = SBUF | HBM
 
 
 _CONVERTED: Final = "allocate it with an allowed dtype; nisa.tensor_copy converts the result"
@@ -209,10 +210,6 @@ def read(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
 
 def write(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
     return Tensor("w", memories, **options)
-
-
-def update(memories: frozenset[str] = ONCHIP, **options: Any) -> Tensor:
-    return Tensor("rw", memories, **options)
 
 
 @dataclass(eq=False)

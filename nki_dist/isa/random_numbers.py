@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_dist import dtypes as d
-from nki_dist.dtypes import float32, int8, int16, int32, uint8, uint16, uint32
+from nki_dist.dtypes import float32
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import (
     not_in_psum,
@@ -28,6 +28,9 @@ from nki_dist.ops.arrays import cast, copy_where
 from nki_dist.ops.function import copy, function
 from nki_dist.program import Access, Instruction
 
+_FLOATS = (d.float8_e4m3, d.float8_e5m2, d.float16, d.bfloat16, d.float32, d.tfloat32)
+_INTEGERS = (d.int8, d.int16, d.int32, d.uint8, d.uint16, d.uint32)
+
 
 @instruction(
     engines="vector gpsimd",
@@ -36,9 +39,7 @@ from nki_dist.program import Access, Instruction
     checks=[not_in_psum("dst")],
     cost=per_element("dst", known=False),
 )
-def rng(
-    dst=write(dtypes=(int8, int16, int32, uint8, uint16, uint32)), engine=engine.vector, name=None
-):
+def rng(dst=write(dtypes=_INTEGERS), engine=engine.vector, name=None):
     """Every element of `dst` becomes random bits: the low bits of a 32-bit random word.
 
     Args:
@@ -61,10 +62,6 @@ def _rng_check(i: Instruction, arch: Arch) -> None:
 def _rng_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     bits, drawn = draw(kit, i.engine, i["dst"])
     return [drawn, op(cast, kit.raw(i["dst"]), bits.reshape(i["dst"].shape))]
-
-
-_FLOATS = (d.float8_e4m3, d.float8_e5m2, d.float16, d.bfloat16, d.float32, d.tfloat32)
-_INTEGERS = (d.int8, d.int16, d.int32, d.uint8, d.uint16, d.uint32)
 
 
 @instruction(

@@ -10,7 +10,8 @@ from nki_dist.isa.checks import not_in_psum, rule
 from nki_dist.isa.effects import CLEAN, Effects, State
 from nki_dist.isa.enums import engine
 from nki_dist.isa.operands import SBUF, read, write
-from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, lanes, seeded, states
+from nki_dist.isa.randomness import APPROXIMATE, GENERATORS, WORDS, seeded, states
+from nki_dist.isa.rows import lanes
 from nki_dist.isa.spec import Arch, Instruction, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.timing_rules import fixed
 from nki_dist.ops.function import copy, function
@@ -96,7 +97,7 @@ def rand_set_state(src_seeds=read(SBUF, dtypes=(uint32,)), engine=engine.gpsimd,
 def _rand_set_state_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     seeds = kit.view(i["src_seeds"])
     words = seeds.reshape(len(seeds), GENERATORS[i.engine], WORDS)
-    held = states(kit, i.engine)[:, lanes(i["src_seeds"], kit)]
+    held = states(kit, i.engine)[:, lanes(kit, i["src_seeds"])]
     return [op(copy, held, words.transpose(2, 0, 1))]
 
 
@@ -124,6 +125,6 @@ def rand_get_state(dst=write(dtypes=(uint32,)), engine=engine.gpsimd, name=None)
 @rand_get_state.meaning
 def _rand_get_state_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst = i["dst"]
-    words = states(kit, i.engine)[:, lanes(dst, kit)]
+    words = states(kit, i.engine)[:, lanes(kit, dst)]
     into = kit.view(dst).reshape(len(words[0]), -1, WORDS)
     return [op(copy, into, words.transpose(1, 2, 0))]

@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 
 from nki_dist.isa.kit import Array, Kit
+from nki_dist.isa.rows import lanes
 from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access
@@ -60,12 +61,6 @@ def states(kit: Kit, engine: str) -> Array:
     return kit.random(engine, partial(seeded, engine, 0, kit.arch.partitions))
 
 
-def lanes(a: Access, kit: Kit) -> slice:
-    """The lanes an operand's partitions use: each partition has one."""
-    start, count = a.start_partition, a.shape[0]
-    return slice(start, start + count) if start + count <= kit.arch.partitions else slice(0, count)
-
-
 def draw(kit: Kit, engine: str, a: Access) -> tuple[Array, Operation]:
     """Random bits for the elements of an operand, uint32 (P, N), and what draws them."""
     width = GENERATORS[engine]
@@ -77,7 +72,7 @@ def draw(kit: Kit, engine: str, a: Access) -> tuple[Array, Operation]:
     work = kit.scratch((2, 5, *lane_shape), np.uint32)
     numbers = kit.scratch((steps, *lane_shape), np.uint32)
     bits = kit.scratch((a.shape[0], a.free_size), np.uint32)
-    held = states(kit, engine)[:, lanes(a, kit)]
+    held = states(kit, engine)[:, lanes(kit, a)]
     return bits, op(_draw, held, words, work, numbers, bits)
 
 

@@ -51,6 +51,13 @@ def scratch_rows(kit: Kit, shape: tuple[int, ...], dtype: Any, spread: bool) -> 
     return kit.scratch((*shape[:-1], shape[-1] + gap), dtype)[..., : shape[-1]]
 
 
+def lanes(kit: Kit, a: Access) -> slice:
+    """The lanes that an operand's partitions use: each partition has one, counted from the start of
+    the tensor; a hand-made pattern that doesn't follow them has the first."""
+    start, count = a.start_partition, a.shape[0]
+    return slice(start, start + count) if start + count <= kit.arch.partitions else slice(0, count)
+
+
 def private_rows(kit: Kit, a: Access) -> tuple[Array, Operation]:
     """A copy of a tile as (P, N), free to be overwritten, and what makes it."""
     array, filled = kit.copied(a)

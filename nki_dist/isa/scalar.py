@@ -180,16 +180,14 @@ class NkiScalar(VirtualRegister):
                 raise invalid(message, code="scalar-dtypes", got=[self.dtype, other.dtype])
             return other.register
         if isinstance(other, (int, np.integer)) and not isinstance(other, bool):
-            if not self.dtype.min <= other <= self.dtype.max:
-                raise invalid(
-                    f"{what} of an NkiScalar of {self.dtype} and {other}, which doesn't fit; "
-                    f"allowed: {self.dtype.min} to {self.dtype.max}",
-                    code="scalar-operand",
-                    got=int(other),
-                    least=self.dtype.min,
-                    most=self.dtype.max,
+            number, low, high = int(other), self.dtype.min, self.dtype.max
+            if not low <= number <= high:
+                message = (
+                    f"{what} of an NkiScalar of {self.dtype} and {number}, which doesn't fit; "
+                    f"allowed: {low} to {high}"
                 )
-            return int(other)
+                raise invalid(message, code="scalar-operand", got=number, least=low, most=high)
+            return number
         message = (
             f"{what} of an NkiScalar and {other!r} of type {type(other).__name__}; allowed: ints "
             "and NkiScalars"

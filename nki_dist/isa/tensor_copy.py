@@ -14,7 +14,7 @@ from nki_dist.isa.effects import OPTIMISTIC, Effects, copies, elementwise, moves
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.memset import constant
-from nki_dist.isa.operands import FLAG, read, update, write
+from nki_dist.isa.operands import FLAG, Tensor, read, write
 from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import copy_cycles, issue_cycles
 from nki_dist.ops.arrays import copy_where
@@ -57,9 +57,7 @@ def _tensor_copy_check(i: Instruction, arch: Arch) -> None:
         raise invalid(message, code="engine-lacks")
 
 
-@tensor_copy.meaning
-def _tensor_copy_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    return move(i["dst"], i["src"], kit, whole=False)
+tensor_copy.meaning(lambda i, kit: move(i["dst"], i["src"], kit, whole=False))
 
 
 @tensor_copy.cost
@@ -77,7 +75,7 @@ def _tensor_copy_cost(i: Instruction, arch: Arch) -> Cost:
     ],
 )
 def tensor_copy_predicated(
-    dst=update(indirect=16),
+    dst=Tensor("rw", indirect=16),
     src=read(scalar=True),
     predicate=read(dtypes=(bool_, uint8, uint16, uint32), indirect=16),
     reverse_pred=FLAG.default(False),

@@ -71,9 +71,8 @@ def todays_kernel() -> bool:
 
 def may_reject(message: str, *, code: str, hint: str | None = None) -> None:
     """Warn that AWS's compiler may refuse what runs here; of kernels of Beta 1, nothing is said."""
-    tracer = _tracer.get()
-    if tracer is not None and not tracer.beta1:
-        tracer.warn(CompilerMayRejectWarning(message, code=code, hint=hint))
+    if todays_kernel():
+        _tracer.get().warn(CompilerMayRejectWarning(message, code=code, hint=hint))
 
 
 def release_in_force(tracer: Any) -> Release:

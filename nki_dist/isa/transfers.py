@@ -183,12 +183,7 @@ def _reach(a: Access, block: Block) -> tuple[np.ndarray, np.ndarray]:
 def _addressed(a: Access, index: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     assert a.dynamic is not None
     moved = index * a.dynamic.stride
-    return np.asarray((low >= -moved) & (high < _capacity(a) - moved))
-
-
-def _capacity(a: Access) -> int:
-    """Elements of the storage, on chip of a partition."""
-    return a.storage.partition_bytes // a.dtype.itemsize
+    return np.asarray((low >= -moved) & (high < a.partition_stride - moved))
 
 
 def _in_dimension(
@@ -281,6 +276,6 @@ def _outside(name: str, a: Access, block: Block, n: int, value: Values) -> str:
         where = "a partition of " if a.region.on_chip else ""
         return (
             f"would be elements [{low + moved}, {high + moved + 1}) of {where}{name}, which has "
-            f"{_capacity(a)}"
+            f"{a.partition_stride}"
         )
     return ""

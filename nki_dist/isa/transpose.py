@@ -7,30 +7,26 @@ transpose of NeuronCore-v2's Tensor engine, which multiplies (see nc_transpose, 
 from __future__ import annotations
 
 import functools
-from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
+from nki_dist.dtypes.scratch import Array as Matrix
 from nki_dist.dtypes.tables import frozen
 from nki_dist.errors import invalid
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.matmul import flat
+from nki_dist.isa.rows import CROWDED
 from nki_dist.ops.function import conversion, copy, function
 from nki_dist.ops.operation import Operation, op
 from nki_dist.program import Access, Instruction
-
-Matrix: TypeAlias = "np.ndarray[Any, Any]"
-
-# Elements of a column that lie a multiple of these bytes apart share few places of a cache: reading
-# 128 columns of 16 bits out of 512 takes twice as long as copying them first.
-CROWDED: Final = 512
 
 
 def _source(data: Access, kit: Kit) -> tuple[Array, list[Operation]]:
     """The bits of a tile as a matrix (P, F)."""
     view = flat(data)
+    # Reading 128 columns of 16 bits out of 512 takes twice as long as copying them first.
     apart = data.strides[0] * data.dtype.itemsize
     if view is not None and (apart % CROWDED or apart == data.free_size * data.dtype.itemsize):
         return kit.raw(view), []

@@ -68,9 +68,7 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
     tracer = current_tracer()
     _check_body("fori_loop", body_fun)
     bounds = [b.narrow("a loop bound") if isinstance(b, NkiScalar) else b for b in (lower, upper)]
-    old = any(
-        isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar) for b in (lower, upper)
-    )
+    old = any(type(b) is VirtualRegister for b in (lower, upper))
     wrapped = not old and release_in_force(tracer).has("fori_loop with an NkiScalar")
     tracer.for_loop(*bounds, step, body_fun, NkiScalar if wrapped else None)
 

@@ -47,12 +47,10 @@ def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidation
 
 def tile(function: str, name: str, value: Any) -> NkiTensor:
     """`value`, which must be a tile on chip."""
-    if isinstance(value, NkiTensor) and value.buffer.on_chip:
+    tensor = isinstance(value, NkiTensor)
+    if tensor and value.buffer.on_chip:
         return value
-    if isinstance(value, NkiTensor):
-        got = f"in {value.buffer.value}: {value.storage.label}"
-    else:
-        got = described(value)
+    got = f"in {value.buffer.value}: {value.storage.label}" if tensor else described(value)
     message = f"{name} is {got}; allowed: a tile in SBUF or PSUM (see nl.load){advice(value)}"
     raise refuse(function, message, code="operand-kind")
 

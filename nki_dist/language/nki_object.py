@@ -21,9 +21,8 @@ class NKIObject:
         super().__init_subclass__(**kwargs)
         annotations = _annotations(cls)
         for name, value in list(cls.__dict__.items()):
-            if name.startswith("__") or name in annotations or not _is_field(cls, value):
-                continue
-            annotations[name] = Any
+            if not name.startswith("__") and name not in annotations and _is_field(cls, value):
+                annotations[name] = Any
         cls.__annotations__ = annotations
         for name in annotations:
             if name not in cls.__dict__:

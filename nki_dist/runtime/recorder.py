@@ -29,7 +29,7 @@ def pattern_of(a: Access, kit: Kit) -> Pattern:
     if a.dynamic is None or a.dynamic.kind != "vector":
         return Pattern.of(a)
     # A row outside the storage is refused, or skipped, when the instruction itself runs.
-    runs = Runs(a)
+    runs = Runs.of(a)
     starts, inside = runs.starts(indices(kit.view(a.dynamic.source), a.shape[0]))
     return Pattern(starts[inside] * size, (), (), runs.length * size)
 

@@ -17,13 +17,12 @@ from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.alu import COLLECTIVE_REDUCE
 from nki_dist.isa.checks import Check, check_priority, refuse_packed, rule
 from nki_dist.isa.effects import EXCHANGED, OPTIMISTIC, Effects, Meets
-from nki_dist.isa.operands import ANYWHERE, Custom, Number, Op, read, write
+from nki_dist.isa.operands import SBUF_OR_HBM, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Arch, Cost, Spec, current_tracer, instruction, may_reject, tracing
 from nki_dist.program import Access, Instruction, MemoryRegion
 from nki_dist.program.walk import operands, tensors
 from nki_dist.ranges import shown
 
-SBUF_OR_HBM: Final = ANYWHERE - {"psum"}
 SOURCES: Final = read(SBUF_OR_HBM, many=True)
 TARGETS: Final = write(SBUF_OR_HBM, many=True)
 REDUCE: Final = Op(COLLECTIVE_REDUCE)
@@ -63,11 +62,9 @@ def rank_groups(name: str, value: Any) -> list[list[int]]:
         found.append([_rank(name, r) for r in group])
         for rank in found[-1]:
             if rank in seen:
-                where = (
-                    f"groups {seen[rank]} and {number}"
-                    if seen[rank] != number
-                    else (f"group {number} twice")
-                )
+                other = seen[rank]
+                twice = other == number
+                where = f"group {number} twice" if twice else f"groups {other} and {number}"
                 message = (
                     f"{name}: rank {rank} is in {where} of {shown(found)}; groups must not overlap"
                 )
@@ -89,12 +86,11 @@ def rank_pairs(name: str, value: Any) -> list[list[int]]:
         found.append([_rank(name, r) for r in pair])
     for side, label in ((0, "sends"), (1, "receives")):
         times = Counter([p[side] for p in found])
-        twice = sorted(rank for rank, n in times.items() if n > 1)
+        twice = sorted((rank, n) for rank, n in times.items() if n > 1)
         if twice:
-            message = f"{name}: rank {twice[0]} {label} {times[twice[0]]} times; at most once"
-            raise invalid(
-                message, code="collective-pairs", rank=twice[0], got=times[twice[0]], most=1
-            )
+            rank, n = twice[0]
+            message = f"{name}: rank {rank} {label} {n} times; at most once"
+            raise invalid(message, code="collective-pairs", rank=rank, got=n, most=1)
     return found
 
 

@@ -8,7 +8,7 @@ from nki_dist.arch import Arch
 from nki_dist.dtypes import uint32
 from nki_dist.errors import invalid
 from nki_dist.isa.collectives import roles as r
-from nki_dist.isa.operands import FLAG, Counts
+from nki_dist.isa.operands import FLAG, SBUF_OR_HBM, Counts
 from nki_dist.program import Access, Instruction
 
 
@@ -75,7 +75,7 @@ def _rows(meta: Access, first: int, count: int, columns: int) -> Access:
     return Access(meta.storage, offset, shape, meta.strides, meta.dtype)
 
 
-METADATA: Final = Counts("rw", r.SBUF_OR_HBM, (uint32,), read=rows_read, written=rows_written)
+METADATA: Final = Counts("rw", SBUF_OR_HBM, (uint32,), read=rows_read, written=rows_written)
 
 
 def _all_gather_v_limits(i: Instruction, arch: Arch) -> None:
