@@ -116,9 +116,6 @@ class CoreTimeline:
         self.hbm_read = 0
         self.hbm_written = 0
 
-    def cost(self, position: int) -> Cost:
-        return self.costs[self.graph.executed[position].ordinal]
-
 
 @dataclass
 class Timeline:
