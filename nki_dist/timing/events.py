@@ -56,7 +56,8 @@ class Events:
         self.cores = cores = [CoreReplay(n, seat, part, arch) for n, (part, seat) in both]
         self.arch = arch
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
-        self.timeline = Timeline(arch, [c.timeline for c in cores])
+        timelines = [c.timeline for c in cores]
+        self.timeline = Timeline(arch, timelines, range(len(cores)), len(self.stacks))
         self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
         self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
         self.messages = Messages(cores, seats, arch, exchanges)
