@@ -52,19 +52,6 @@ def unknown(launched: Launched, query: str | int) -> str:
     )
 
 
-def check_query(launched: Launched, query: str | int) -> None:
-    """Some tensor or line of the kernel is meant.
-
-    Raises:
-        LaunchError: none is.
-    """
-    if text := unknown(launched, query):
-        raise unanswered(
-            text,
-            "ask for a tensor by name= or by what the kernel calls it, for a line as 'file.py:12'",
-        )
-
-
 def check_core(launched: Launched, core: int | None, rank: int | None) -> None:
     """There are such cores.
 
@@ -80,7 +67,11 @@ def check_core(launched: Launched, core: int | None, rank: int | None) -> None:
 
 def writes_of(log: Log, query: str | int, core: int | None, rank: int | None) -> Writes:
     """Everything written to a tensor or from a line; see `Record.writes`."""
-    check_query(log.launched, query)
+    if fault := unknown(log.launched, query):
+        hint = (
+            "ask for a tensor by name= or by what the kernel calls it, for a line as 'file.py:12'"
+        )
+        raise unanswered(fault, hint)
     check_core(log.launched, core, rank)
     found, done = Writes(), {}
 

@@ -20,10 +20,11 @@ from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.effects import State
 from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
-from nki_dist.program import Access, Instruction, MemoryRegion, Storage, VirtualRegister
+from nki_dist.program import Access, Instruction, MemoryRegion, Storage
 from nki_dist.program.pattern import Pattern
 from nki_dist.program.walk import accesses, index_tensors, operands
 from nki_dist.runtime.recorder import pattern_of
+from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.registers import registers_read, registers_written
 
 
@@ -158,9 +159,7 @@ def read_registers(slot: CoreSlot, original: Instruction) -> list[Key]:
         original: with its run-time addresses.
     """
     numbers = registers_read(original, INSTRUCTIONS[original.opcode])
-    for _, a in operands(original.args):
-        if a.dynamic is not None and isinstance(a.dynamic.source, VirtualRegister):
-            numbers.add(a.dynamic.source.number)
+    numbers |= moving_registers(a for _, a in operands(original.args))
     return [("register", slot.core, n) for n in sorted(numbers)]
 
 

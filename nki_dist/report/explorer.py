@@ -20,7 +20,6 @@ from nki_dist.report.figures import covered
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 ENGINES: Final = ("tensor", "vector", "scalar", "sync", "gpsimd")
-_END: Final = np.array([np.inf])
 
 
 def summary(profile: Mapping[str, Any], timeline: Timeline, name: str = "") -> dict[str, Any]:
@@ -83,7 +82,7 @@ def _active(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, some in spans.items():
         called = name if name == "dma" else f"{name}_engine"
-        active = float(covered(np.array(sorted(some)), _END)[0]) if some else 0.0
+        active = float(covered(np.array(sorted(some)), np.array([np.inf]))[0]) if some else 0.0
         found[f"{called}_active_time"] = active / 1e9
         found[f"{called}_active_time_percent"] = _share(active, total)
         found["dma_transfer_count" if name == "dma" else f"{called}_instruction_count"] = len(some)

@@ -42,7 +42,22 @@ def write_page(
         advice: findings as dicts.
     """
     with uncollected():  # the steps of a large world are objects by the million
-        parts = _parts(profile, timeline, advice)
+        drawn = columns(timeline, critical_path(timeline))
+        sources = listings(profile["lines"])
+        parts = {
+            "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
+            "head": text.head(profile),
+            "bounds": text.bounds(profile),
+            "advice": text.advice(advice),
+            "engines": text.engines(profile),
+            "source": text.source(sources),
+            "lines": text.lines(profile),
+            "changes": text.changes(profile),
+            "assumed": text.assumed(profile),
+            "ranks": text.ranks(timeline, figures.collectives(timeline)),
+            "data": packed(_data(profile, timeline, drawn, sources)),
+            "script": scripts(SCRIPTS),
+        }
     write_parts(path, "page.html", parts)
 
 
@@ -64,28 +79,6 @@ def filled(name: str, parts: Mapping[str, str]) -> str:
 def scripts(names: Sequence[str]) -> str:
     """Assets that are a page's script."""
     return "\n".join(map(asset, names))
-
-
-def _parts(
-    profile: Mapping[str, Any], timeline: Timeline, advice: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
-    """What goes where in the page."""
-    drawn = columns(timeline, critical_path(timeline))
-    sources = listings(profile["lines"])
-    return {
-        "title": text.escaped(f"{profile['kernel']} on {profile['platform']}"),
-        "head": text.head(profile),
-        "bounds": text.bounds(profile),
-        "advice": text.advice(advice),
-        "engines": text.engines(profile),
-        "source": text.source(sources),
-        "lines": text.lines(profile),
-        "changes": text.changes(profile),
-        "assumed": text.assumed(profile),
-        "ranks": text.ranks(timeline, figures.collectives(timeline)),
-        "data": packed(_data(profile, timeline, drawn, sources)),
-        "script": scripts(SCRIPTS),
-    }
 
 
 def asset(name: str) -> str:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from nki_dist.arch import Arch
 from nki_dist.isa.tensor_engine import ArrayTile
 
-_WHOLE = ArrayTile(0, 0, 1 << 30, 1 << 30)
-
 
 class Array:
     """When the tiles of one Tensor engine are free."""
@@ -24,8 +22,8 @@ class Array:
         """When everything that overlaps a tile (None: the whole array) is over."""
         if not self._until:
             return 0.0
-        region = tile or _WHOLE
-        return max((end for t, end in self._until.items() if t.overlaps(region)), default=0.0)
+        until = self._until.items()
+        return max((end for t, end in until if tile is None or t.overlaps(tile)), default=0.0)
 
     @staticmethod
     def share(tile: ArrayTile | None, arch: Arch) -> float:

@@ -56,7 +56,8 @@ class Events:
         self.cores = cores = [CoreReplay(n, seat, part, arch) for n, (part, seat) in both]
         self.arch = arch
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
-        self.timeline = Timeline(arch, [c.timeline for c in cores])
+        timelines = [c.timeline for c in cores]
+        self.timeline = Timeline(arch, timelines, range(len(cores)), len(self.stacks))
         self.heap: list[tuple[float, int, int, int]] = []  # time, kind, position or number, core
         self.returning: dict[tuple[int, int], int | None] = {}  # reloads: who made room
         self.messages = Messages(cores, seats, arch, exchanges)
@@ -179,29 +180,25 @@ class Events:
                 heappush(q.line, at)
                 return
             q.moving = True
-        t = core.transfers[at]
+        t, turn = core.transfers[at], core.turn[at]
         if t.packets:
             line = core.scatter_line
-            if core.freed:  # others may begin, too
-                line.join(core.turn[at])
-                self._scatter(core, time)
-            elif line.reaches(core.turn[at]) and core.engines.scatters(t):
+            if not core.freed and line.reaches(turn) and core.engines.scatters(t):
                 self._begin(core, at, time)
-            else:
-                line.join(core.turn[at])
+                return
+            line.join(turn)
+            if core.freed:  # others may begin, too
+                self._scatter(core, time)
             return
-        if core.wake <= time:  # others may go, too
-            core.line.join(core.turn[at])
-            self._move(core, time)
-        elif core.line.reaches(core.turn[at]):
+        if core.wake > time and core.line.reaches(turn):
             when = core.engines.takes_at(t)
             if when <= time:
                 self._go(core, at, time)
-            else:
-                core.line.join(core.turn[at])
-                self._wake(core, when)
-        else:
-            core.line.join(core.turn[at])
+                return
+            self._wake(core, when)
+        core.line.join(turn)
+        if core.wake <= time:  # others may go, too
+            self._move(core, time)
 
     def _scatter(self, core: CoreReplay, time: float) -> None:
         """Transfers of small packets begin; engines move one at a time."""

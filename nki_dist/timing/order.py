@@ -207,7 +207,9 @@ class _Builder:
             if loop.kind == "while":
                 self._decide([loop.condition])
             if register is not None:
-                self._induction(register, loop, start, n)
+                self.values.pop(register, None)
+                if loop.kind == "for" and start is not None:
+                    self.values[register] = start + n * loop.step
             self.block(loop.body)
         if loop.kind == "while":
             self._decide([loop.condition])
@@ -224,11 +226,6 @@ class _Builder:
             self.control = writers  # they themselves waited for the earlier tests
         else:
             self.control = self.control | writers
-
-    def _induction(self, register: int, loop: Loop, start: Any, n: int) -> None:
-        self.values.pop(register, None)
-        if loop.kind == "for" and start is not None:
-            self.values[register] = start + n * loop.step
 
     # ---- one instruction --------------------------------------------------------------------
 

@@ -105,17 +105,11 @@ class Threads:
 
 
 def _names(number: int, core: CoreTimeline, threads: Threads) -> Iterator[dict[str, Any]]:
-    name = f"rank {core.seat.rank} core {core.seat.core}"
-    yield _name("process_name", number, None, name)
+    args = {"name": f"rank {core.seat.rank} core {core.seat.core}"}
+    yield {"ph": "M", "name": "process_name", "pid": number, "args": args}
     for tid, queue in enumerate(threads.names):
-        yield _name("thread_name", number, tid, queue)
-
-
-def _name(kind: str, pid: int, tid: int | None, name: str) -> dict[str, Any]:
-    event: dict[str, Any] = {"ph": "M", "name": kind, "pid": pid, "args": {"name": name}}
-    if tid is not None:
-        event["tid"] = tid
-    return event
+        args = {"name": queue}
+        yield {"ph": "M", "name": "thread_name", "pid": number, "args": args, "tid": tid}
 
 
 def _work(number: int, core: CoreTimeline, threads: Threads) -> Iterator[dict[str, Any]]:

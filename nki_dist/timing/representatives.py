@@ -43,11 +43,9 @@ class RepresentedTimeline(Timeline):
     """See the module's docstring."""
 
     def __init__(self, launch: Any, found: Classes, timeline: Timeline, events: Events) -> None:
-        self.arch = launch.arch
-        self.schedule = launch.schedule
-        self.launch = launch
-        self._classes = found
-        self._distinct = timeline.cores
+        self.arch, self.schedule, self.launch = launch.arch, launch.schedule, launch
+        self.distinct, self.which = timeline.distinct, found.which
+        self.stacks = len({seat.stack for seat in launch.seats})
         self._met = events.messages.met
         self._seen: dict[int, CoreTimeline] = {}
 
@@ -57,30 +55,18 @@ class RepresentedTimeline(Timeline):
         return whole
 
     @property
-    def cores(self) -> list[CoreTimeline]:  # type: ignore[override]
+    def cores(self) -> list[CoreTimeline]:
         return self._whole.cores
 
     @property
     def deliveries(self) -> list[Delivery]:  # type: ignore[override]
         return self._whole.deliveries
 
-    @property
-    def distinct(self) -> list[CoreTimeline]:
-        return self._distinct
-
-    @property
-    def which(self) -> list[int]:
-        return list(self._classes.which)
-
-    @property
-    def stacks(self) -> int:
-        return len({seat.stack for seat in self.launch.seats})
-
     def core(self, number: int) -> CoreTimeline:
         """One core, with the numbers of those that it waited for."""
         found = self._seen.get(number)
         if found is None:
-            found = self._seen[number] = copy(self._distinct[self._classes.which[number]])
+            found = self._seen[number] = copy(self.distinct[self.which[number]])
             found.seat = self.launch.seats[number]
             found.cause = [None if cause is None else (number, cause[1]) for cause in found.cause]
             found.held, found.busy_end = dict(found.held), dict(found.busy_end)
@@ -89,7 +75,7 @@ class RepresentedTimeline(Timeline):
 
     def _hold(self, core: CoreTimeline, number: int) -> None:
         """Say who held instructions up: of several that were last, the first core did."""
-        launch, which = self.launch, self._classes.which
+        launch, which = self.launch, self.which
         mine = which[number]
         for at, i in enumerate(core.graph.executed):
             rendezvous = self._met.get((mine, at))
@@ -115,7 +101,7 @@ class RepresentedTimeline(Timeline):
         Args:
             where: by class, the position of the instruction that meets.
         """
-        which, distinct = self._classes.which, self._distinct
+        which, distinct = self.which, self.distinct
         starts = {n: distinct[n].start[at] for n, at in where.items()}
         latest = max(starts.values())
         return next(n for n in sorted(cores) if starts[which[n]] == latest)

@@ -116,20 +116,22 @@ class CoreTimeline:
         self.hbm_read = 0
         self.hbm_written = 0
 
-    def cost(self, position: int) -> Cost:
-        return self.costs[self.graph.executed[position].ordinal]
-
 
 @dataclass
 class Timeline:
     """A launch: its cores, the messages between them, and the schedule it was replayed by.
 
     Attributes:
+        distinct: cores whose times differ; here all.
+        which: for each core the number of its times in `distinct`.
+        stacks: how many HBM stacks its cores work out of.
         launch: what was replayed (`timing.replay.Launch`), to do so again with changes.
     """
 
     arch: Arch
-    cores: list[CoreTimeline]
+    distinct: list[CoreTimeline]
+    which: Sequence[int]
+    stacks: int
     deliveries: list[Delivery] = field(default_factory=list)
     schedule: str = PROGRAM
     launch: Any = field(default=None, repr=False, compare=False)
@@ -140,19 +142,9 @@ class Timeline:
         return max((max(c.done, default=0.0) for c in self.distinct), default=0.0)
 
     @property
-    def distinct(self) -> Sequence[CoreTimeline]:
-        """Cores whose times differ; here all."""
-        return self.cores
-
-    @property
-    def which(self) -> Sequence[int]:
-        """For each core the number of its times in `distinct`."""
-        return range(len(self.cores))
-
-    @property
-    def stacks(self) -> int:
-        """How many HBM stacks its cores work out of."""
-        return len({c.seat.stack for c in self.cores})
+    def cores(self) -> list[CoreTimeline]:
+        """All cores."""
+        return self.distinct
 
     def core(self, number: int) -> CoreTimeline:
         """One core, also if not all are at hand."""

@@ -211,7 +211,7 @@ def test_a_launch_of_nothing():
     p = profile_launch(programs, [[]], machine, "nothing")
     assert (p.total_us, p.instructions, p.critical, p.tflops) == (0, 0, {}, 0)
     assert {e.utilisation for e in p.engines} == {0}
-    assert Timeline(machine, []).total_ns == 0
+    assert Timeline(machine, [], [], 0).total_ns == 0
     assert "0.000 us" in str(p)
 
 
