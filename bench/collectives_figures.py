@@ -19,6 +19,7 @@ from nki_dist.arch import Arch
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.cost import cost_ns, move_ns, stages
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.topology.topology import Topology, system
 
@@ -55,14 +56,16 @@ class Asked:
         return choose(self.question, forced)
 
     def us(self, forced: str = "") -> float:
-        return cost_ns(self.question, self.algorithm(forced), self.topology) / 1000
+        return cost_ns(Members(self.question, self.topology), self.algorithm(forced)) / 1000
 
     def move_us(self, touches: int = 2) -> float:
         """As a permutation by one channel, of the group's first member to its second."""
-        return move_ns(self.question, self.topology, 1, touches) / 1000
+        return move_ns(Members(self.question, self.topology), 1, touches) / 1000
 
     def copying(self, forced: str) -> float:
-        return sum(s.copying for s in stages(self.question, self.algorithm(forced), self.topology))
+        return sum(
+            s.copying for s in stages(Members(self.question, self.topology), self.algorithm(forced))
+        )
 
 
 @cache
@@ -275,7 +278,9 @@ def _flat_ring_gains() -> bool:
 
 
 def _stage_latency(asked: Asked, forced: str) -> float:
-    return sum(s.latency for s in stages(asked.question, asked.algorithm(forced), asked.topology))
+    return sum(
+        s.latency for s in stages(Members(asked.question, asked.topology), asked.algorithm(forced))
+    )
 
 
 def _parts_have_fewer_steps() -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 from bench.harness import table as markdown
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.cost import cost_ns
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.topology.topology import system
 
@@ -39,7 +40,7 @@ def time_us(nbytes: int, forced: str = "") -> tuple[str, float]:
     layout = RankLayout(topology.ranks_per_chip, topology.ranks_per_instance)
     question = Question("all_reduce", nbytes, tuple(range(RANKS)), layout, topology.arch)
     algorithm = choose(question, forced)
-    return algorithm.name, cost_ns(question, algorithm, topology) / 1000
+    return algorithm.name, cost_ns(Members(question, topology), algorithm) / 1000
 
 
 def table() -> str:

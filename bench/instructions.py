@@ -24,9 +24,9 @@ from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Grid
 from nki_dist.isa.core import CoreSlot
 from nki_dist.launcher.binding import collect_outputs
+from nki_dist.linking.linked import Segment
 from nki_dist.ops.alignment import padded
 from nki_dist.program import Program, TensorSignature
-from nki_dist.runtime.binding import Segment
 from nki_dist.runtime.group import placed_program, ready
 from nki_dist.runtime.memory import Memory
 

@@ -75,39 +75,31 @@ __all__ = [
     "simulate",
 ]
 
-# Where each name is; "" for a room of that name.
+# Where each name is; "" for rooms: those of the interface, and those that are reached as
+# `nki_dist.compat` without an import.
 _PLACES: Mapping[str, str] = MappingProxyType(
     {
-        "Autotuned": "launcher.autotune",
-        "Checks": "checks",
-        "DeviceTensor": "launcher.device_tensor",
-        "Drift": "insight.drift",
-        "DryRun": "runtime.dry_report",
-        "Kernel": "launcher.kernel",
-        "PerRank": "launcher.binding",
-        "Record": "insight.record",
-        "Run": "launcher.results",
-        "TensorSpec": "launcher.tensor_spec",
-        "World": "launcher.world",
-        "autotune": "launcher.autotune",
-        "benchmark": "launcher.benchmarking",
-        "cpu_simulate": "compat.simulator",
-        "debug": "launcher.kernel",
-        "drift": "launcher.kernel",
-        "estimate": "launcher.kernel",
-        "jit": "launcher.kernel",
-        "link_passes": "linking.passes",
-        "per_rank": "launcher.binding",
-        "profile": "launcher.kernel",
-        "record": "launcher.kernel",
-        "simulate": "launcher.kernel",
-        # Rooms of the interface, and those that are reached as `nki_dist.compat` without an import.
-        **dict.fromkeys(("collectives", "errors", "isa", "language"), ""),
-        **dict.fromkeys(
-            ("arch", "checks", "codes", "compat", "compiler", "dtypes", "frameworks"), ""
-        ),
-        **dict.fromkeys(("hbm", "insight", "launcher", "linking", "ops", "program", "release"), ""),
-        **dict.fromkeys(("report", "runtime", "timing", "topology"), ""),
+        name: place
+        for place, names in {
+            "": "arch checks codes collectives compat compiler dtypes errors frameworks "
+            "hbm insight isa language launcher linking ops program release report runtime timing "
+            "topology",
+            "checks": "Checks",
+            "compat.simulator": "cpu_simulate",
+            "insight.drift": "Drift",
+            "insight.record": "Record",
+            "launcher.autotune": "Autotuned autotune",
+            "launcher.benchmarking": "benchmark",
+            "launcher.binding": "PerRank per_rank",
+            "launcher.device_tensor": "DeviceTensor",
+            "launcher.kernel": "Kernel debug drift estimate jit profile record simulate",
+            "launcher.results": "Run",
+            "launcher.tensor_spec": "TensorSpec",
+            "launcher.world": "World",
+            "linking.passes": "link_passes",
+            "runtime.dry_report": "DryRun",
+        }.items()
+        for name in names.split()
     }
 )
 

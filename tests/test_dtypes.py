@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import subprocess
-import sys
 import typing
 
 import ml_dtypes
@@ -15,6 +13,7 @@ import pytest
 
 from nki_dist import dtypes
 from nki_dist.errors import NkiValidationError
+from tests.programs import said
 
 ALL = dtypes.ALL
 # The types NumPy (with ml_dtypes) has too: NKI's name and NumPy's scalar type.
@@ -195,7 +194,5 @@ def test_immutable_hashable_and_usable_in_annotations():
 
 def test_no_framework_is_imported():
     code = "import sys, nki_dist.dtypes.casts, nki_dist.dtypes.mx as m; print(sorted(sys.modules))"
-    names = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    names = said("-c", code)
     assert "'torch'" not in names and "'jax'" not in names

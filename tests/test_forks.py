@@ -5,22 +5,20 @@ from __future__ import annotations
 import ast
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from nki_dist.forks import Shared, cached_property
+from tests.programs import python
 
 PROGRAM = Path(__file__).parent / "forking.py"
 
 
 def ends(host: str, forks: int) -> dict[str, int]:
     """How many children ended how; the parent's launches went on and were right."""
-    command = [sys.executable, str(PROGRAM), host, str(forks)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = python(PROGRAM, host, forks)
     assert not done.returncode, done.stderr
     found = ast.literal_eval(done.stdout)
     assert found["went on"] and not found["wrong"], found

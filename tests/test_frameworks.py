@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +10,7 @@ import pytest
 
 from nki_dist import frameworks
 from nki_dist.errors import LaunchError, NkiValidationError
+from tests.programs import said
 
 NATIVE = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "float32"]
 EXTENSION = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"]
@@ -35,10 +34,8 @@ def raw(array: np.ndarray) -> np.ndarray:
 
 def test_importing_pulls_in_no_framework() -> None:
     code = "import sys, nki_dist.frameworks; print({'torch', 'jax'} & set(sys.modules))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "set()"
+    result = said("-c", code)
+    assert result.strip() == "set()"
 
 
 @pytest.mark.parametrize("value", [1, None, "x", np.float32(1), [1], np.ndarray, np.dtype("int8")])

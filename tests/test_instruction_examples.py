@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,8 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from instruction_examples import EXAMPLES, OPCODES, program  # noqa: E402
 from reference import example_of  # noqa: E402
+
+from tests.programs import said  # noqa: E402
 
 
 def test_every_instruction_has_an_example():
@@ -44,9 +45,7 @@ def test_examples_are_formatted(tmp_path):
     pytest.importorskip("ruff")
     for name in EXAMPLES:
         (tmp_path / f"{name}.py").write_text(program(name))
-    command = [sys.executable, "-m", "ruff", "format", "--check", "--line-length=100", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said("-m", "ruff", "format", "--check", "--line-length=100", tmp_path)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import python
+
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = """
 import pytest
@@ -63,13 +65,15 @@ def test_steps_are_lines(tmp_path, processes):
     if processes > 1:
         pytest.importorskip("xdist")
         options += ["-n", str(processes), "--dist", "loadfile"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-m",
+        "pytest",
+        *options,
+        "-p",
+        "no:cacheprovider",
+        tmp_path,
+        folder=tmp_path,
+        PYTHONPATH=str(ROOT),
     )
     lines = done.stdout.split("\n")
     assert lines[0] == "looking for tests ..."

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import nki_dist
+from tests.programs import said
 
 PACKAGE = Path(nki_dist.__file__).parent
 PACKAGES = sorted(
@@ -25,9 +24,7 @@ NOT_OF_CORES = {"insight", "launcher", "timing", "report", "compat", "cli"}
 
 def fresh(program: str) -> str:
     """What a new process prints."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return said("-c", program)
 
 
 def imported_for_types() -> set[str]:

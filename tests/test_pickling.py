@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from ray import cloudpickle
 import nki_dist as nki
 from nki_dist.errors import LaunchError
 from tests import pickled_kernels as K
+from tests.programs import python
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -80,7 +79,7 @@ def test_kernels_of_main_in_another_process(tmp_path: Path):
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        print(pool.apply(nki.simulate(same), [np.full((2, 3), 7.0, np.float32)]).sum())\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    done = python(script)
     assert done.stdout == "42.0\n", done.stderr
 
 

@@ -9,7 +9,6 @@ import functools
 import re
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -21,7 +20,6 @@ from tests.isa.helpers import numbers, output, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 
-BF16 = ml_dtypes.bfloat16
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "releases.md"
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from nki_dist.core_actor import metrics
 from nki_dist.core_actor.title import who
 from nki_dist.runtime.hosts import slots
+from tests.programs import python
 
 PROGRAM = """
 import json, os, socket, time, urllib.request
@@ -109,9 +108,7 @@ def test_many_worlds_share_the_series_of_the_last(monkeypatch):
 @pytest.fixture(scope="module")
 def seen():
     """What a program in a cluster of its own found, and what was printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr[-2000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
     return json.loads(line), done.stdout + done.stderr

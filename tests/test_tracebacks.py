@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import traceback
 
@@ -14,6 +13,7 @@ import nki_dist.language as nl
 from nki_dist import errors
 from nki_dist.errors import LaunchError, OutOfBoundsError
 from tests.newcomers import X, copied, one_waits, refused
+from tests.programs import python
 
 
 @pytest.fixture(scope="module", params=("inprocess", "ray"))
@@ -123,8 +123,7 @@ def test_in_a_kernel():
 
 def test_pytest_shows_no_frames_of_the_package(tmp_path):
     (tmp_path / "test_it.py").write_text(OUTSIDE)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    shown = subprocess.run(command, capture_output=True, text=True).stdout
+    shown = python("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path).stdout
     assert "nki.language and nki.isa functions work only inside a kernel" in shown
     assert "index 4 on dimension 0 of size 4 of x" in shown
     places = re.findall(r"^(\S+):\d+: ", shown, re.MULTILINE)

@@ -33,9 +33,8 @@ from bench.accuracy.rows import ONE_CORE, TWO_CORES, Result, Row
 from bench.accuracy.simulate import Limits, each, profile_of
 from nki_dist import arch
 from nki_dist.arch import Arch
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.runtime.hosts import forced_algorithm
-from nki_dist.timing import COMPILED
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)
 PLATFORMS: Final = ("trn1", "trn2")
@@ -123,7 +122,7 @@ class _Trials(nki.World):
         return replace(report, profile=device_us)
 
     def _again(self) -> Any:
-        return profile_of_reports(self, forced_algorithm(), *self.launched, COMPILED)
+        return executed(self, forced_algorithm(), *self.launched).profile()
 
 
 def times(row: Row, trials: Sequence[Mapping[Figure, float]]) -> list[float]:

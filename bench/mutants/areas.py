@@ -62,7 +62,10 @@ _COLLECTIVES: Final = (
     "tests/timing/test_collectives.py",
     *(
         f"tests/collectives/test_{name}.py"
-        for name in ("matrix", "operations", "permutes", "variable", "replica_group")
+        for name in (
+            *("equal_groups", "matrix", "operations", "permutes"),
+            *("variable", "replica_group"),
+        )
     ),
 )
 _COMPILER: Final = (

@@ -16,7 +16,7 @@ from typing import Final
 
 from nki_dist.arch import trn1, trn2, trn3
 from nki_dist.arch.facts import DOCUMENTS, Fact
-from nki_dist.arch.limits import allowed_start_partitions, start_partition_allowed
+from nki_dist.arch.limits import allowed_start_partitions
 from nki_dist.arch.model import Arch
 from nki_dist.errors import LaunchError
 

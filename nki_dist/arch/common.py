@@ -1,4 +1,5 @@
-"""Facts that don't differ between generations, or for which only one figure exists.
+"""Facts that don't differ between generations, or in one only, whose table then has its own, or for
+which only one figure exists.
 
 Invariant: every entry carries its source. What A2 says is shared because A3 and A4 are written as
 changes to it; a figure a profile shows for one generation is `assumed` in the tables of the others.
@@ -14,8 +15,13 @@ from nki_dist.arch.facts import FrozenMap, assumed, derived, fitted, published
 KIB: Final = 1024
 GIB: Final = 1024**3
 
-_MEMORY: Final = FrozenMap(
+COMMON: Final = FrozenMap(
     {
+        # ---- chips ----
+        "max_lnc": published(2, "LNC"),
+        "default_lnc": published(2, "LNC"),
+        "cores_per_chip": published(8, "HW"),
+        # ---- memory ----
         "partitions": published(128, "A2, A3, A4"),
         "partition_quadrant": published(32, "A2: partitions are reached in groups of 32"),
         "sbuf_min_align": derived(4, "NKL norm_tkg_utils aligns to 4 bytes; TS gives no number"),
@@ -27,11 +33,10 @@ _MEMORY: Final = FrozenMap(
         "psum_bank_bytes": published(2 * KIB, "A2: 16 KiB per partition in 8 banks"),
         "psum_partition_bytes": published(16 * KIB, "A2, A3, A4"),
         "psum_min_align": derived(4, "NKL norm_tkg_utils aligns to 4 bytes; TS gives no number"),
-    }
-)
-
-_LIMITS: Final = FrozenMap(
-    {
+        # ---- limits ----
+        "matmul_tile_min": published(32, "ISA nc_matmul"),
+        "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
+        "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "access_dims_max": published(4, "A2: free pattern of at most 4 dimensions"),
         "stationary_free_max": published(128, "ISA nc_matmul"),
         "transpose_tensor_max": published(128, "ISA nc_transpose on the Tensor engine"),
@@ -45,11 +50,10 @@ _LIMITS: Final = FrozenMap(
         "gpsimd_core_partitions": published(16, "A2: core i has partitions 16i to 16i + 15"),
         "gpsimd_dma_max_elements": published(256, "ISA sendrecv: 1024, 512 or 256 bytes by width"),
         "dma_compute_sources_max": published(16, "ISA dma_compute"),
-    }
-)
-
-_TIMING: Final = FrozenMap(
-    {
+        # ---- timing ----
+        "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
+        "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
+        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "min_issue_cycles": published(64, "ISA26, SHR: about 64 cycles for any compute engine"),
         "access_cycles": fitted(
             68,
@@ -88,11 +92,9 @@ _TIMING: Final = FrozenMap(
         "semaphore_ns": fitted(
             240, "ROWS: chains of small instructions on several engines; no document has a figure"
         ),
-    }
-)
-
-_DMA: Final = FrozenMap(
-    {
+        # ---- DMA ----
+        "dma_compute_fraction": published(0.5, "ISA dma_compute: about 50 % before gen4"),
+        "dma_qos_classes": published(1, "A4: classes exist from gen4"),
         "dma_engines": published(16, "DMAO: per core, gen2 to gen4"),
         "dma_queues_per_engine": published(16, "DMAO"),
         "dma_partitions_per_engine": published(8, "DMAO"),
@@ -107,11 +109,7 @@ _DMA: Final = FrozenMap(
         ),
         "dma_efficient_bytes": published(512, "DMAB: pieces of 512 bytes and more move well"),
         "dma_packet_bytes": published(4 * KIB, "CCO: default of static compute DMA"),
-    }
-)
-
-_FABRIC: Final = FrozenMap(
-    {
+        # ---- fabric ----
         "link_hop_ns": assumed(200, "no figure exists for one link; small beside ring_hop_ns"),
         "ring_hop_ns": derived(
             1940,
@@ -158,8 +156,6 @@ _FABRIC: Final = FrozenMap(
         ),
     }
 )
-
-COMMON: Final = FrozenMap({**_MEMORY, **_LIMITS, **_TIMING, **_DMA, **_FABRIC})
 
 
 def matmul_tflops(clock_ghz: float) -> float:

@@ -20,8 +20,3 @@ def allowed_start_partitions(count: int, arch: Arch) -> tuple[int, ...]:
     while step < count:
         step *= 2
     return tuple(range(0, arch.partitions, step))
-
-
-def start_partition_allowed(start: int, count: int, arch: Arch) -> bool:
-    """True if a compute engine can access partitions `start` to `start + count - 1`."""
-    return start in allowed_start_partitions(count, arch)

@@ -36,8 +36,6 @@ FACTS: Final = FrozenMap(
         "vector_gpsimd_exclude_sbuf": published(True, "A2"),
         "vector_scalar_exclude_psum": published(True, "A2"),
         "matmul_tile_min": published(64, "ISA: tiles of 32 are gen3 and later"),
-        "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
-        "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "engine_clock_ghz": published(
             {"tensor": 2.8, "vector": 1.12, "scalar": 1.4, "gpsimd": 1.4}, "A2"
         ),
@@ -69,13 +67,11 @@ FACTS: Final = FrozenMap(
         "dma_element_ns": derived(7.0, "PERF: 4 bytes take about 7 ns on the engine"),
         "has_hwdge": published(False, "A3, DGE: from gen3"),
         "dma_issue_hwdge_ns": assumed(600.0, "unused, since has_hwdge is False; trn2's figure"),
-        "dma_compute_fraction": published(0.5, "ISA dma_compute: about 50 % before gen4"),
         "dma_transpose_hbm_fraction": assumed(
             0.1,
             "no figure exists; PERF has elements at 1/7 of the useful rate and advises against it",
         ),
         "dma_transpose_sbuf_fraction": assumed(0.1, "as from HBM"),
-        "dma_qos_classes": published(1, "A4: classes exist from gen4"),
         "gpsimd_dma_gbps": published(0.0, "A3: integrated DMA exists from gen3"),
         "fabric": published("torus", "HW: 4x4 torus; LS: device d at row d // 4, column d % 4"),
         "link_gbps": derived(

@@ -17,9 +17,6 @@ FACTS: Final = FrozenMap(
     {
         **COMMON,
         "generation": published(3, "ISA nc_version"),
-        "max_lnc": published(2, "LNC"),
-        "default_lnc": published(2, "LNC"),
-        "cores_per_chip": published(8, "HW"),
         "cores_per_stack": published(2, "A3, LNC: a bank belongs to a pair of cores"),
         "stacks_per_chip": published(4, "A3, HW"),
         "chips_per_instance": published(16, "HW trn2-arch"),
@@ -36,9 +33,6 @@ FACTS: Final = FrozenMap(
         ),
         "vector_gpsimd_exclude_sbuf": published(False, "A3"),
         "vector_scalar_exclude_psum": published(False, "A3: full rate in different banks"),
-        "matmul_tile_min": published(32, "ISA nc_matmul"),
-        "moving_free_max": published({"float32": 512, "bfloat16": 512}, "ISA nc_matmul"),
-        "gemm_moving_fmax": published(512, "ISA nc_matmul"),
         "engine_clock_ghz": published(
             {"tensor": 2.4, "vector": 0.96, "scalar": 1.2, "gpsimd": 1.2}, "A3"
         ),
@@ -47,9 +41,6 @@ FACTS: Final = FrozenMap(
             390, "PROFILE: a float32 MATMUL of 512 rows takes 590 ns, of which 427 are its rows"
         ),
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen3"),
-        "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
-        "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
-        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width": published(2, "A3: 256 elements per cycle in other types"),
         "vector_width_16bit": published(4, "A3: 512 elements per cycle in 16 bits"),
         "activate_latency_ns": derived(290.0, "PROFILE: ACTIVATE takes 0.29 us + N x 0.833 ns"),
@@ -68,10 +59,8 @@ FACTS: Final = FrozenMap(
         ),
         "has_hwdge": published(True, "A3, DGE"),
         "dma_issue_hwdge_ns": published(600.0, "A3, DGE: about 600 ns per DMA instruction"),
-        "dma_compute_fraction": published(0.5, "ISA dma_compute: about 50 % before gen4"),
         "dma_transpose_hbm_fraction": published(0.9, "A3: up to 90 % of the copy rate"),
         "dma_transpose_sbuf_fraction": published(0.5, "A3: up to 50 % of the copy rate"),
-        "dma_qos_classes": published(1, "A4: classes exist from gen4"),
         "gpsimd_dma_gbps": published(153.0, "A3: 307 GB/s, 153 each way"),
         "fabric": published("torus", "HW, LS: 4x4; an UltraServer adds Z: 4x4x4"),
         "link_gbps": derived(

@@ -16,9 +16,6 @@ FACTS: Final = FrozenMap(
     {
         **COMMON,
         "generation": published(4, "ISA nc_version"),
-        "max_lnc": published(2, "LNC"),
-        "default_lnc": published(2, "LNC"),
-        "cores_per_chip": published(8, "HW"),
         "cores_per_stack": published(2, "A4, LNC: a bank belongs to a pair of cores"),
         "stacks_per_chip": published(4, "A4, HW"),
         "chips_per_instance": published(16, "HW: server of a Gen1 UltraServer; Gen2 has 4"),
@@ -34,7 +31,6 @@ FACTS: Final = FrozenMap(
         ),
         "vector_gpsimd_exclude_sbuf": published(False, "A3, kept by A4"),
         "vector_scalar_exclude_psum": published(False, "A3, kept by A4"),
-        "matmul_tile_min": published(32, "ISA nc_matmul"),
         "moving_free_max": published(
             {"float32": 4096, "bfloat16": 8192},
             "ISA nc_matmul: all of PSUM; A4 draws 512 for MX. Chosen: ISA",
@@ -48,9 +44,6 @@ FACTS: Final = FrozenMap(
         "engine_clock_ghz.sync": assumed(1.2, "no figure exists; taken as scalar"),
         "dependent_latency.tensor": assumed(390, "trn2's figure: the clock is the same"),
         "matmul_init_cycles": assumed(64, "A2's figure for gen2; none is given for gen4"),
-        "tensor_ramp_ns": published(3000.0, "EXP: full speed after about 3 us"),
-        "tensor_ramp_fraction": published(0.5, "EXP: starts at about 50 % of peak"),
-        "tensor_busy_fraction": published(0.5, "EXP: drops back below 50 % in a window of 3 us"),
         "vector_width": published(2, "A4: 256 elements per cycle in other types"),
         "vector_width_16bit": published(4, "A4: 512 elements per cycle, float8 too"),
         "activate_latency_ns": assumed(290.0, "trn2's figure: the clock is the same"),

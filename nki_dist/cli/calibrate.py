@@ -199,7 +199,7 @@ def _loaded(kernel: dict[str, Any]) -> Seen:
     """A kernel as a report has it whose kernels were left in files."""
     topology = Topology(arch.get(kernel["platform"]), kernel["ranks"], kernel["lnc"])
     compiled = Compiled.load(kernel["file"])
-    return Seen(topology, kernel["algorithm"], compiled, kernel["trips"], kernel["launches"])
+    return Seen(topology, kernel["algorithm"], compiled, kernel["trips"], count=kernel["launches"])
 
 
 def _too_few(file: str, count: int, kind: str) -> LaunchError:

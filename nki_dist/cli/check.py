@@ -160,7 +160,7 @@ def _exception(checker: Checker, error: BaseException) -> dict[str, Any]:
         file, line = split_location(raised_at(error))
         message = f"exit status {error.code}" if isinstance(error, SystemExit) else str(error)
         found = {"type": type(error).__name__, "message": message, "file": file, "line": line}
-        placeholders = checker.placeholders_given
+        placeholders = checker.hollows.given
         if meant := did_you_mean(error):
             found["hint"] = meant
     return {**found, "after_placeholders": placeholders}

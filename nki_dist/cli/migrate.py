@@ -3,8 +3,7 @@
 Rewrite programs for Beta 1 (neuronxcc.nki) or NKI 0.6 as programs for NKI 0.6 or 0.7, where there
 is one right answer, and list what a person has to decide, with the line and the page of AWS's
 documentation. Results stay the same: what the text doesn't say enough about isn't touched. A
-kernel of Beta 1 is rewritten as a whole or not at all. Needs the extra: pip install
-'nki_dist[migrate]'.
+kernel of Beta 1 is rewritten as a whole or not at all.
 
 [options]
 
@@ -26,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from nki_dist.cli.shared.command import add_command, refused
-from nki_dist.errors import LaunchError
 
 
 def register(subparsers: Any) -> None:
@@ -48,16 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Migrate the files.
 
     Raises:
-        LaunchError: LibCST isn't installed, or a file can't be read as Python.
+        LaunchError: a file can't be read as Python.
     """
-    try:
-        import libcst  # noqa: F401
-    except ImportError as error:
-        raise LaunchError(
-            f"nki-dist migrate needs LibCST: {error}",
-            code="command-package",
-            hint="pip install 'nki_dist[migrate]'",
-        ) from error
     from nki_dist.migrate import migrate
     from nki_dist.migrate.rules import PAGES
 

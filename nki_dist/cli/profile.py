@@ -136,7 +136,7 @@ def of_file(path: str) -> Seen:
         )
     cores = len(compiled.programs)
     topology = Topology(measured(arch.get(first.platform)), 1, cores)
-    return Seen(topology, forced_algorithm(), compiled, [()] * cores, 1)
+    return Seen(topology, forced_algorithm(), compiled, [()] * cores, count=1)
 
 
 def _show(profiles: Sequence[tuple[Profile, int]], arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ neuron-runtime/explore/internode-collective-comm.rst (groups of several nodes).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -124,10 +125,7 @@ def _channels(i: Instruction, world: Topology) -> Iterator[NkiValidationError]:
 
 def _holds_a_node(group: Sequence[int], world: Topology) -> bool:
     chips = {rank // world.ranks_per_chip for rank in group}
-    found: dict[int, int] = {}
-    for chip in chips:
-        instance = chip // world.arch.chips_per_instance
-        found[instance] = found.get(instance, 0) + 1
+    found = Counter(chip // world.arch.chips_per_instance for chip in chips)
     return max(found.values()) == world.arch.chips_per_instance
 
 

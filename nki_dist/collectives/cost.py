@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.members import GATHER, Members, Stage
 from nki_dist.collectives.question import Question
-from nki_dist.topology.topology import Topology
 
 
 def sharing_groups(groups: Sequence[Sequence[int]], question: Question) -> int:
@@ -20,59 +19,33 @@ def sharing_groups(groups: Sequence[Sequence[int]], question: Question) -> int:
     return sum(any(rank // per_chip == chip for rank in group) for group in groups)
 
 
-def stages(
-    question: Question,
-    algorithm: Algorithm,
-    topology: Topology,
-    sharing: int = 1,
-    cores: int = 0,
-) -> list[Stage]:
-    """The stages of all_gather, reduce_scatter or all_reduce.
-
-    Args:
-        sharing: groups with members on the same chip that run this at the same time.
-        cores: of each rank, that take part together; all of them if 0.
-    """
-    m = Members(question, topology, sharing, cores)
-    return algorithm.stages(question.opcode, m, float(question.nbytes))
+def stages(m: Members, algorithm: Algorithm) -> list[Stage]:
+    """The stages of all_gather, reduce_scatter or all_reduce."""
+    return algorithm.stages(m.question.opcode, m, float(m.question.nbytes))
 
 
-def cost_ns(
-    question: Question,
-    algorithm: Algorithm,
-    topology: Topology,
-    sharing: int = 1,
-    cores: int = 0,
-) -> float:
+def cost_ns(m: Members, algorithm: Algorithm) -> float:
     """Simulated time of all_gather, reduce_scatter or all_reduce, from the last member's start."""
-    return question.arch.collective_start_ns + sum(
-        stage.total for stage in stages(question, algorithm, topology, sharing, cores)
-    )
+    return m.arch.collective_start_ns + sum(stage.total for stage in stages(m, algorithm))
 
 
-def all_to_all_ns(
-    question: Question, topology: Topology, sharing: int = 1, cores: int = 0
-) -> float:
+def all_to_all_ns(m: Members) -> float:
     """All to all, one step: every member has a chunk for every other."""
-    m = Members(question, topology, sharing, cores)
-    chunk = question.nbytes / m.size
+    chunk = m.question.nbytes / m.size
     sent = [(m.crossed(m.chips[0], c), m.on_chip**2 * chunk) for c in m.chips[1:]]
     links = m.to_all(sent)
     latency = max(m.farthest(), m.arch.ring_hop_ns if m.size > 1 else 0.0)
     here = (m.on_chip - 1) * chunk / m.arch.chip_fabric_gbps
     stage = Stage(latency, max(links, here), m.touch(GATHER * m.size * chunk))
-    return question.arch.collective_start_ns + stage.total
+    return m.arch.collective_start_ns + stage.total
 
 
-def move_ns(
-    question: Question, topology: Topology, channels: int, touches: int, cores: int = 0
-) -> float:
+def move_ns(m: Members, channels: int, touches: int) -> float:
     """Tensors of the group's first member to its second; channels use links of their own."""
-    a, b = question.group
-    m = Members(question, topology, cores=cores)
-    arch, nbytes, path = question.arch, question.nbytes, topology.path(a, b)
+    a, b = m.ranks
+    arch, nbytes = m.arch, m.question.nbytes
     rates = [arch.chip_fabric_gbps]
-    for kind in path:
+    for kind in m.topology.path(a, b):
         if kind == "efa":
             rates.append(m.rank_efa)
         else:

@@ -87,7 +87,7 @@ def finished(x: Party) -> Waiting:
     """Return when all members have come here."""
     distance = 1
     while distance < x.size:
-        x.tell((x.me + distance) % x.size)
+        x.send_to(x.cores[(x.me + distance) % x.size], None)
         yield from x.receive((x.me - distance) % x.size)
         distance *= 2
 

@@ -81,7 +81,7 @@ class Members:
         self.sharing = sharing
         self.size = question.size
         self.ranks = ranks = question.group
-        self._question = question
+        self.question = question
         layout = question.layout
         self.rank_efa = question.arch.efa_chip_gbps / layout.ranks_per_chip
         self.nodes = len(question.nodes)
@@ -96,7 +96,7 @@ class Members:
     def among(self, members: Sequence[int]) -> Members:
         """A part of the group, given by positions."""
         ranks = tuple(self.ranks[m] for m in members)
-        question = replace(self._question, group=ranks)
+        question = replace(self.question, group=ranks)
         return Members(question, self.topology, self.sharing, self.cores)
 
     def _ports(self, kind: str) -> int:

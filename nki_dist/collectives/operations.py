@@ -29,6 +29,7 @@ from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction
 
 Run = Callable[[Party], Waiting]
+Steps = list[tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,22 @@ class Member:
         """A flat copy of a tensor's bits that can be sent."""
         return bits(view, self.kit.wires.payload)
 
-    def pairs(self, sources: str, targets: str) -> list[tuple[Any, Any]]:
-        return list(zip(self.i[sources], self.i[targets]))
+    def moved(self) -> Steps:
+        """Bits of each tensor that it gives, and of the one that takes what comes of it."""
+        raw = self.kit.raw
+        return [(raw(src), raw(dst)) for src, dst in zip(self.i["srcs"], self.i["dsts"])]
+
+    def reduced(self) -> list[tuple[Array, Array, Reduction]]:
+        """The same as numbers, and how they are reduced."""
+        view, op = self.kit.view, self.i["op"]
+        return [
+            (view(src), view(dst), reduction(op, src.dtype, self.payload))
+            for src, dst in zip(self.i["srcs"], self.i["dsts"])
+        ]
 
 
 def _all_reduce(m: Member) -> Run:
-    steps, algorithm = [], m.algorithm()
-    for src, dst in m.pairs("srcs", "dsts"):
-        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
+    algorithm, steps = m.algorithm(), m.reduced()
     if in_place.is_in_place(m.i, len(m.group), algorithm):
         return _reduced_in_place(m, steps, algorithm)
 
@@ -95,11 +104,10 @@ def _all_reduce(m: Member) -> Run:
 def _reduced_in_place(
     m: Member, steps: Sequence[tuple[Array, Array, Reduction]], algorithm: Algorithm
 ) -> Run:
-    srcs, dsts = [src for src, _, _ in steps], [dst for _, dst, _ in steps]
-    apart = in_place.are_apart(srcs, dsts, same=True)
+    apart = in_place.are_apart([src for src, *_ in steps], [dst for _, dst, _ in steps], same=True)
 
     def run(x: Party) -> Waiting:
-        sources = [src.reshape(-1) if apart else m.bits(src) for src in srcs]
+        sources = [src.reshape(-1) if apart else m.bits(src) for src, *_ in steps]
         for source, (_, dst, reduce) in zip(sources, steps):
             lies = dst.flags.c_contiguous
             result = dst.reshape(-1) if lies else m.payload((dst.size,), dst.dtype)
@@ -112,10 +120,7 @@ def _reduced_in_place(
 
 
 def _reduce_scatter(m: Member) -> Run:
-    dim = m.i["collective_dim"]
-    steps, algorithm = [], m.algorithm()
-    for src, dst in m.pairs("srcs", "dsts"):
-        steps.append((m.kit.view(src), m.kit.view(dst), reduction(m.i["op"], src.dtype, m.payload)))
+    dim, algorithm, steps = m.i["collective_dim"], m.algorithm(), m.reduced()
 
     def run(x: Party) -> Waiting:
         found = []
@@ -130,46 +135,45 @@ def _reduce_scatter(m: Member) -> Run:
 
 
 def _all_gather(m: Member) -> Run:
-    dim, algorithm = m.i["collective_dim"], m.algorithm()
-    steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
+    algorithm, steps = m.algorithm(), m.moved()
     if in_place.is_in_place(m.i, len(m.group), algorithm):
-        return _gathered_in_place(m, steps, dim)
-
-    def run(x: Party) -> Waiting:
-        found = []
-        for src, _ in steps:
-            found.append((yield from algorithm.all_gather(x, m.bits(src))))
-        for (_, dst), arrays in zip(steps, found):
-            store_blocks(dst, arrays, dim)
-
-    return run
-
-
-def _gathered_in_place(m: Member, steps: Sequence[tuple[Array, Array]], dim: int) -> Run:
-    srcs, dsts = [src for src, _ in steps], [dst for _, dst in steps]
-    apart = in_place.are_apart(srcs, dsts, same=False)
-
-    def run(x: Party) -> Waiting:
-        sources = [src.reshape(-1) if apart else m.bits(src) for src in srcs]
-        for source, dst in zip(sources, dsts):
-            arrays = yield from x.all_to_all([source] * x.size)
-            store_blocks(dst, arrays, dim)
-        yield from in_place.finished(x)
-
-    return run
+        return _gathered_in_place(m, steps)
+    return _gathered(m, steps, lambda x, src: algorithm.all_gather(x, m.bits(src)))
 
 
 def _all_to_all(m: Member) -> Run:
     dim = m.i["collective_dim"]
-    steps = [(m.kit.raw(src), m.kit.raw(dst)) for src, dst in m.pairs("srcs", "dsts")]
+
+    def exchange(x: Party, src: Array) -> Waiting:
+        return x.all_to_all(blocks(m.bits(src).reshape(src.shape), x.size, dim))
+
+    return _gathered(m, m.moved(), exchange)
+
+
+def _gathered(m: Member, steps: Steps, exchange: Callable[[Party, Array], Waiting]) -> Run:
+    """Each tensor's blocks, one from every member, once all of them are here."""
+    dim = m.i["collective_dim"]
 
     def run(x: Party) -> Waiting:
         found = []
         for src, _ in steps:
-            outgoing = blocks(m.bits(src).reshape(src.shape), x.size, dim)
-            found.append((yield from x.all_to_all(outgoing)))
+            found.append((yield from exchange(x, src)))
         for (_, dst), arrays in zip(steps, found):
             store_blocks(dst, arrays, dim)
+
+    return run
+
+
+def _gathered_in_place(m: Member, steps: Steps) -> Run:
+    dim = m.i["collective_dim"]
+    apart = in_place.are_apart([src for src, _ in steps], [dst for _, dst in steps], same=False)
+
+    def run(x: Party) -> Waiting:
+        sources = [src.reshape(-1) if apart else m.bits(src) for src, _ in steps]
+        for source, (_, dst) in zip(sources, steps):
+            arrays = yield from x.all_to_all([source] * x.size)
+            store_blocks(dst, arrays, dim)
+        yield from in_place.finished(x)
 
     return run
 
@@ -236,7 +240,7 @@ def _permute(m: Member) -> Run:
     pairs = m.i["source_target_pairs"]
     target = next((t for s, t in pairs if s == m.rank), None)
     source = next((s for s, t in pairs if t == m.rank), None)
-    src, dst = m.kit.raw(m.i["srcs"][0]), m.kit.raw(m.i["dsts"][0])
+    ((src, dst),) = m.moved()
 
     def run(x: Party) -> Waiting:
         mine = m.bits(src)
@@ -251,10 +255,8 @@ def _permute(m: Member) -> Run:
 
 
 def _ring_step(m: Member) -> Run:
-    steps = [
-        (m.kit.raw(src), m.kit.raw(dst))
-        for (src,), (dst,) in m.pairs("srcs_by_channel", "dsts_by_channel")
-    ]
+    raw, channels = m.kit.raw, zip(m.i["srcs_by_channel"], m.i["dsts_by_channel"])
+    steps = [(raw(src), raw(dst)) for (src,), (dst,) in channels]
 
     def run(x: Party) -> Waiting:
         found = [m.bits(src) for src, _ in steps]

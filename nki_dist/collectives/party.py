@@ -60,10 +60,6 @@ class Party(NamedTuple):
         payload = yield self.await_from(self.cores[member])
         return payload
 
-    def tell(self, member: int) -> None:
-        """Send nothing but the message itself."""
-        self.send_to(self.cores[member], None)
-
     def send_all(self, member: int, arrays: Sequence[Array]) -> None:
         self.send_to(self.cores[member], Bundle(tuple(arrays)))
 

@@ -26,21 +26,35 @@ class Reduction:
     Attributes:
         dtype: of the tensors.
         combine: `combine(a, b, out)`; `out` may be an operand.
-        widen: a tensor's view as a new contiguous array of the type partial results have.
-        finish: a complete result as an array of the tensor's storage type.
-        empty: `empty(shape)`, an array for partial results.
+        make: `make(shape, dtype)`, an uninitialised array.
         wide: the type partial results have.
         to_wide, from_wide: `f(out, array)` converts to it, and back; None if it is the tensor's.
     """
 
     dtype: DType
     combine: Callable[[Array, Array, Array], None]
-    widen: Callable[[Array], Array]
-    finish: Callable[[Array], Array]
-    empty: Callable[[Any], Array]
+    make: Callable[..., Array]
     wide: np.dtype[Any]
     to_wide: Callable[[Array, Array], None] | None = None
     from_wide: Callable[[Array, Array], None] | None = None
+
+    def empty(self, shape: Any) -> Array:
+        """An array for partial results."""
+        return self.make(shape, self.wide)
+
+    def widen(self, view: Array) -> Array:
+        """A tensor's view as a new contiguous array of the type partial results have."""
+        out = self.empty(view.shape)
+        (self.to_wide or np.copyto)(out, view)
+        return out
+
+    def finish(self, total: Array) -> Array:
+        """A complete result as an array of the tensor's storage type."""
+        if self.from_wide is None:
+            return total
+        out = self.make(total.shape, self.dtype.storage)
+        self.from_wide(out, total)
+        return out
 
     def fold(self, arrays: Sequence[Array]) -> Array:
         """`((a0 op a1) op a2) ...` as a new array, or `a0` itself if it is alone."""
@@ -68,33 +82,10 @@ def reduction(op: str, dtype: DType, make: Callable[..., Array] = np.empty) -> R
         with np.errstate(all="ignore"):  # NaN from unused lanes is normal
             function(a, b, out)
 
-    plain = exact or dtype in (float32, float64)
-    wide = dtype.storage if plain else np.dtype(np.float32)
-
-    def empty(shape: Any) -> Array:
-        return make(shape, wide)
-
-    if plain:
-
-        def copied(view: Array) -> Array:
-            out = empty(view.shape)
-            out[...] = view
-            return out
-
-        return Reduction(dtype, combine, copied, _same, empty, wide)
+    if exact or dtype in (float32, float64):
+        return Reduction(dtype, combine, make, dtype.storage)
     to_wide, from_wide = _quiet(converter(dtype, float32)), _quiet(converter(float32, dtype))
-
-    def widened(view: Array) -> Array:
-        out = empty(view.shape)
-        to_wide(out, view)
-        return out
-
-    def finished(total: Array) -> Array:
-        out = make(total.shape, dtype.storage)
-        from_wide(out, total)
-        return out
-
-    return Reduction(dtype, combine, widened, finished, empty, wide, to_wide, from_wide)
+    return Reduction(dtype, combine, make, np.dtype(np.float32), to_wide, from_wide)
 
 
 def _quiet(convert: Callable[..., Any]) -> Callable[[Array, Array], None]:
@@ -103,7 +94,3 @@ def _quiet(convert: Callable[..., Any]) -> Callable[[Array, Array], None]:
             convert(out, array)
 
     return quiet
-
-
-def _same(total: Array) -> Array:
-    return total

@@ -12,12 +12,13 @@ neuron-runtime/explore/compute-comm-overlap.rst.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.operands import belongs_to_rank, larger_side
 from nki_dist.collectives.operations import OPERATIONS, Kind
 from nki_dist.collectives.question import Question, RankLayout
@@ -25,11 +26,8 @@ from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.program.walk import operands
-from nki_dist.timing.exchange import Rule
-from nki_dist.timing.timeline import Seat
+from nki_dist.timing.exchange import Rule, Seats
 from nki_dist.topology.topology import Topology
-
-CostRule: TypeAlias = "Callable[[Question, int, int], float]"
 
 
 class _Groups:
@@ -75,7 +73,7 @@ class _Rules:
     def __init__(self, topology: Topology, forced: str) -> None:
         self.topology = topology
         self.forced = forced
-        self._costs: dict[tuple[CostRule, Question, int, int], float] = {}
+        self._costs: dict[tuple[Question, int, int], float] = {}
         self._meets: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._cores: dict[int, dict[int, int]] = {}  # rank -> number within it -> over the launch
         self._instructions: dict[int, _Cached] = {}
@@ -105,121 +103,80 @@ class _Rules:
         layout = RankLayout(self.topology.ranks_per_chip, instance * arch.instances_per_ultraserver)
         return Question(cached.i.opcode, cached.nbytes, group, layout, arch)
 
-    def _look(self, seats: Sequence[Seat]) -> None:
-        """Note once where every core of the launch is."""
-        if not self._cores:
-            for number, p in enumerate(seats):
-                self._cores.setdefault(p.rank, {})[p.core] = number
-
-    def _numbers(self, ranks: Sequence[int | None], kind: Sequence[int]) -> tuple[int, ...]:
+    def _numbers(self, ranks: Iterable[int | None], kind: Sequence[int]) -> tuple[int, ...]:
         """Cores over the launch: those of the ranks with these numbers within the rank."""
         return tuple(self._cores[r][c] for r in ranks if r is not None for c in kind)
 
-    def _kind(self, i: Instruction, me: int, seats: Sequence[Seat]) -> tuple[int, ...]:
+    def _kind(self, i: Instruction, me: int, seats: Seats) -> tuple[int, ...]:
         """Which cores of a rank take part: all of them, or the own one."""
-        self._look(seats)
+        self._cores = seats.ranks
         mine = tuple(self._cores[seats[me].rank])
         return mine if belongs_to_rank(i, len(mine)) else (seats[me].core,)
 
-    def group(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+    def group(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
         """Everybody waits for everybody."""
-        rank, cached = seats[me].rank, self._cached(i)
+        rank, core, cached = seats[me].rank, seats[me].core, self._cached(i)
         assert cached.groups is not None
         number, _ = cached.groups.of[rank]
-        exchange = cached.exchanges.get((number, seats[me].core))
-        if exchange is None:
-            exchange = self._group(cached, cached.groups, number, me, seats, arch)
-            cached.exchanges[number, seats[me].core] = exchange
-        return exchange
+        if (number, core) not in cached.exchanges:
+            group, kind = cached.groups.groups[number], self._kind(i, me, seats)
+            sharing = cached.groups.sharing(group)
+            if not belongs_to_rank(i, 2):
+                sharing *= len(self._cores[rank])  # each core has tensors of its own
+            cost = self._cost(self._question(cached, group, arch), sharing, len(kind))
+            if (group, kind) not in self._meets:
+                self._meets[group, kind] = self._numbers(group, kind)
+            exchange = Exchange(i.opcode, (), (), cost, cost, self._meets[group, kind])
+            cached.exchanges[number, core] = exchange
+        return cached.exchanges[number, core]
 
-    def _group(
-        self,
-        cached: _Cached,
-        groups: _Groups,
-        number: int,
-        me: int,
-        seats: Sequence[Seat],
-        arch: Arch,
-    ) -> Exchange:
-        group, kind = groups.groups[number], self._kind(cached.i, me, seats)
-        sharing = groups.sharing(group)
-        if not belongs_to_rank(cached.i, 2):
-            sharing *= len(self._cores[seats[me].rank])  # each core has tensors of its own
-        cost = self._cost(self._question(cached, group, arch), sharing, len(kind))
-        who = (group, kind)
-        if who not in self._meets:
-            self._meets[who] = self._numbers(group, kind)
-        return Exchange(cached.i.opcode, (), (), cost, cost, self._meets[who])
+    def _cost(self, question: Question, number: int, cores: int) -> float:
+        """A cost, which all groups that sit alike have.
 
-    def _cost(self, question: Question, sharing: int, cores: int) -> float:
-        direct = OPERATIONS[question.opcode].kind is Kind.DIRECT
-        return self._once(self._direct if direct else self._by_algorithm, question, sharing, cores)
-
-    def _once(self, cost: CostRule, question: Question, number: int, cores: int) -> float:
-        """A cost, which all groups that sit alike have."""
-        equal = question.moved()
-        key = (cost, equal, number, cores)
+        Args:
+            number: of groups that share a chip, or of channels between two ranks.
+        """
+        key = question.moved(), number, cores
         if key not in self._costs:
             try:
-                self._costs[key] = cost(equal, number, cores)
+                self._costs[key] = self._computed(*key)
             except LaunchError:  # which names the ranks of the group that was asked about
-                self._costs[key] = cost(question, number, cores)
+                self._costs[key] = self._computed(question, number, cores)
         return self._costs[key]
 
-    def _direct(self, question: Question, sharing: int, cores: int) -> float:
-        return all_to_all_ns(question, self.topology, sharing, cores)
+    def _computed(self, question: Question, number: int, cores: int) -> float:
+        operation, topology = OPERATIONS[question.opcode], self.topology
+        if operation.kind in (Kind.RING, Kind.PAIRS):
+            return move_ns(Members(question, topology, cores=cores), number, operation.touches)
+        if operation.kind is Kind.DIRECT:
+            return all_to_all_ns(Members(question, topology, number, cores))
+        algorithm = choose(question, self.forced)
+        return cost_ns(Members(question, topology, number, cores), algorithm)
 
-    def _by_algorithm(self, question: Question, sharing: int, cores: int) -> float:
-        return cost_ns(question, choose(question, self.forced), self.topology, sharing, cores)
-
-    def ring(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
-        """A step of a ring: to the next of the group, from the one before."""
+    def moved(self, i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
+        """Sent to one rank, received from another: of pairs, or the next ones in a ring."""
         rank, cached = seats[me].rank, self._cached(i)
-        assert cached.groups is not None
-        number, at = cached.groups.of[rank]
-        group = cached.groups.groups[number]
-        target, source = group[(at + 1) % len(group)], group[at - 1]
-        return self._moved(cached, me, seats, arch, target, source, len(i["channel_ids"]))
-
-    def pairs(self, i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
-        """A permutation; a rank in no pair has nothing to do."""
-        rank, cached = seats[me].rank, self._cached(i)
-        target, source = cached.targets.get(rank), cached.sources.get(rank)
-        return self._moved(cached, me, seats, arch, target, source, 1)
-
-    def _moved(
-        self,
-        cached: _Cached,
-        me: int,
-        seats: Sequence[Seat],
-        arch: Arch,
-        target: int | None,
-        source: int | None,
-        channels: int,
-    ) -> Exchange:
-        """Send to one rank, receive from another; each may be missing, or the rank itself."""
-        i = cached.i
+        target: int | None
+        source: int | None
+        if cached.groups is None:  # each may be missing, or the rank itself
+            target, source, channels = cached.targets.get(rank), cached.sources.get(rank), 1
+        else:
+            number, at = cached.groups.of[rank]
+            group, channels = cached.groups.groups[number], len(i["channel_ids"])
+            target, source = group[(at + 1) % len(group)], group[at - 1]
         if target is None and source is None:
             return Exchange(i.opcode, (), (), 0.0, 0.0)
-        exchange = cached.exchanges.get(me)
-        if exchange is not None:
-            return exchange
-        rank, kind = seats[me].rank, self._kind(i, me, seats)
-        busy = 0.0
-        if target is not None:
-            question = self._question(cached, (rank, target), arch)
-            busy = self._once(self._between_two, question, channels, len(kind))
-        out = self._numbers([r for r in (target,) if r not in (None, rank)], kind)
-        come = self._numbers([r for r in (source,) if r not in (None, rank)], kind)
-        same_rank = [n for n in self._numbers([rank], kind) if n != me]
-        # A rank's cores start together and are over together.
-        exchange = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
-        cached.exchanges[me] = exchange
-        return exchange
-
-    def _between_two(self, question: Question, channels: int, cores: int) -> float:
-        touches = OPERATIONS[question.opcode].touches
-        return move_ns(question, self.topology, channels, touches, cores)
+        if me not in cached.exchanges:
+            kind, busy = self._kind(i, me, seats), 0.0
+            if target is not None:
+                question = self._question(cached, (rank, target), arch)
+                busy = self._cost(question, channels, len(kind))
+            out, come = (self._numbers({r} - {None, rank}, kind) for r in (target, source))
+            same_rank = [n for n in self._numbers([rank], kind) if n != me]
+            # A rank's cores start together and are over together.
+            exchange = Exchange(i.opcode, (*same_rank, *out), (*same_rank, *come), busy, busy)
+            cached.exchanges[me] = exchange
+        return cached.exchanges[me]
 
 
 def _kinds(i: Instruction) -> frozenset[str]:
@@ -240,5 +197,5 @@ def collective_rules(topology: Topology, forced: str = "") -> Mapping[str, Rule]
     if forced:
         named(forced)
     rules = _Rules(topology, forced)
-    between_two = {Kind.RING: rules.ring, Kind.PAIRS: rules.pairs}
-    return {name: between_two.get(o.kind, rules.group) for name, o in OPERATIONS.items()}
+    meet = (Kind.ALGORITHM, Kind.DIRECT)
+    return {n: rules.group if o.kind in meet else rules.moved for n, o in OPERATIONS.items()}

@@ -64,6 +64,11 @@ def kernel_location(function: Any) -> str | None:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else None
 
 
+def name_of(function: Any) -> str:
+    """What messages call a kernel's function."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 class Locations:
     """Numbers for source positions, first come first served."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from nki_dist.compiler.control_flow import LoopFinder
@@ -42,6 +43,7 @@ class LoopTrace:
         self.order_group = 0
         self._ordinal = 0
         self._open: list[OpenLoop] = []
+        self._going: list[Iterator[OpenLoop]] = []  # `while` statements, the innermost last
         self.ended: dict[int, int] = {}  # storages that ended with a loop, and its location
 
     def where(self) -> str | None:
@@ -74,18 +76,23 @@ class LoopTrace:
             message = "dynamic loops aren't supported inside nl.no_reorder"
             raise CompileError(message, code="loop-in-no-reorder")
 
-    def open_loop(self, loop: Loop) -> None:
+    def rounds(self, loop: Loop) -> Iterator[OpenLoop]:
+        """The rounds of a loop that are recorded: one, into a block of its own."""
         self.check_unordered()
         self.block.append(loop)
         loop.outside = len(self.program.storages)
-        self._open.append(OpenLoop(loop, self.block, self._ordinal))
+        opened = OpenLoop(loop, self.block, self._ordinal)
+        self._open.append(opened)
         self.block = loop.body
+        yield opened
+        self._open.pop()
+        opened.check_carried(self)
+        self.ended.update(opened.ending(self.program))
+        self.close_loop(opened)
+        self.block = opened.outer
 
-    def close_loop(self) -> None:
-        """End the innermost loop: what it uses from outside lives until its end."""
-        done = self._open.pop()
-        done.check_carried(self)
-        self.ended.update(done.ending(self.program))
+    def close_loop(self, done: OpenLoop) -> None:
+        """What a loop used from outside lives until its end."""
         last = max(self._ordinal - 1, 0)
         for storage in done.touched:
             if storage.number < done.loop.outside:
@@ -93,7 +100,6 @@ class LoopTrace:
                 storage.last = last
         if self._open:
             self._open[-1].touched |= done.touched
-        self.block = done.outer
 
     def register_truth(self, register: VirtualRegister) -> bool:
         """`while register:` asked twice: True opens the loop, False ends it."""
@@ -105,14 +111,22 @@ class LoopTrace:
                 "Use nl.while_loop or `while register:`",
                 code="branch-on-register",
             )
+        return self.goes_round(register, frame, line)
+
+    def goes_round(self, register: VirtualRegister, frame: FrameType, line: int) -> bool:
+        """Whether the `while register:` in this line has another round, which then begins."""
         key = (id(frame), line)
         if self._open and self._open[-1].key == key:
-            self.close_loop()
+            rounds = self._going.pop()
+        else:
+            released("while register")
+            rounds = self.rounds(Loop("while", self.locations.here(2), None, condition=register))
+        opened = next(rounds, None)
+        if opened is None:
             return False
-        released("while register")
-        self.open_loop(Loop("while", self.locations.here(2), None, condition=register))
-        self._open[-1].key = key
-        self._open[-1].within(frame)
+        self._going.append(rounds)
+        opened.key = key
+        opened.within(frame)
         return True
 
     def for_loop(
@@ -123,10 +137,8 @@ class LoopTrace:
         body: Callable[[Any], Any],
         seen: Seen | None = None,
     ) -> None:
-        loop = self.counted(start, stop, step)
-        self.open_loop(loop)
-        self.check_body(self._open[-1].record(body, seen))
-        self.close_loop()
+        for opened in self.rounds(self.counted(start, stop, step)):
+            self.check_body(opened.record(body, seen))
 
     def check_body(self, result: Any) -> None:
         """Refuse a body of fori_loop that returned a value."""
@@ -140,11 +152,11 @@ class LoopTrace:
 
     def dynamic_range(self, start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
         loop = self.counted(start, stop, step)
-        self.open_loop(loop)
-        self._open[-1].within(sys._getframe(1))  # the function with the `for`, which asks for more
+        frame = sys._getframe(1)  # the function with the `for`, which asks for more
         assert loop.register is not None
-        yield loop.register
-        self.close_loop()
+        for opened in self.rounds(loop):
+            opened.within(frame)
+            yield loop.register
 
     def counted(self, start: Any, stop: Any, step: Any) -> Loop:
         """A loop over start, start+step, ... with a new register, its bounds checked."""
@@ -164,9 +176,8 @@ class LoopTrace:
 
     def while_loop(self, init: Any, body: Callable[[VirtualRegister], Any]) -> None:
         loop = self.conditional(init)
-        self.open_loop(loop)
-        self.move_condition(loop, self._open[-1].record(body))
-        self.close_loop()
+        for opened in self.rounds(loop):
+            self.move_condition(loop, opened.record(body))
 
     def conditional(self, init: Any) -> Loop:
         """A loop of while_loop, with registers of its own; `init` is in the condition's."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -66,14 +66,7 @@ class Rewrite:
 
     def instruction(self, i: Instruction) -> Instruction:
         """The same on the new storages."""
-        return i.with_args({name: self._value(value) for name, value in i.args.items()})
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, Access):
-            return self.access(value)
-        if type(value) is list or type(value) is tuple:
-            return type(value)(self._value(v) for v in value)
-        return value
+        return i.with_tensors(self.access)
 
     def access(self, a: Access) -> Access:
         """The same elements of the new storage, if there is one."""

@@ -153,7 +153,6 @@ class Links:
         memory: NodeMemory | None = None,
     ) -> None:
         self.net = net
-        self.launch = -1
         self.sent = 0
         self._doorbell, self._inbox = doorbell, inbox
         self._doorbells = Sender(doorbell.folder)  # of others
@@ -176,14 +175,12 @@ class Links:
 
     def begin(self, launch: int, stacks: tuple[Bytes, StackHandle] | None = None) -> None:
         """A launch begins here; all others are over everywhere. `stacks` as in Payloads.begin."""
-        self.launch = launch
         self.sent = 0
         self.payloads.begin(launch, stacks)
         self._early = [(n, m) for n, m in self._early if n >= launch]
 
     def end(self) -> None:
         """The launch is over here: memory of others isn't ours any more."""
-        self.launch = -1
         self.payloads.end()
 
     def close(self) -> None:
@@ -222,7 +219,7 @@ class Links:
         process = self.net.process_of[m.target]
         out = self._out.get(process) or self._first(process)
         if out is None or not self._by_ring(process, out, m):
-            self.net.actors[process].deliver.remote(self.launch, m)
+            self.net.actors[process].deliver.remote(self.payloads.launch, m)
 
     def _first(self, process: int) -> _Outgoing | None:
         """The first ring to a process, if it is one that has the memory."""
@@ -239,7 +236,7 @@ class Links:
                 return False
             places, byte = lent
             self._announce(process, out, {p.owner for p in places})
-        while not out.encoder.write(m, self.launch, places, byte):
+        while not out.encoder.write(m, self.payloads.launch, places, byte):
             grown = self._open(process, 4 * out.size) if out.size < LARGEST_RING else None
             if grown is None:
                 if places is not None:
@@ -268,7 +265,7 @@ class Links:
         self._fence()
         self._memory.head(process)[1 + self.net.me] = place
         self._doorbells.send(self.net.doorbell(process), TOKEN)
-        encoder = Encoder(lambda record, counts: ring.put(record, self.launch, counts))
+        encoder = Encoder(lambda record, counts: ring.put(record, self.payloads.launch, counts))
         announced = old.announced if old else {COMMON, process}
         out = self._out[process] = _Outgoing(ring, encoder, size, place, announced)
         return out
@@ -284,21 +281,21 @@ class Links:
 
     def poll(self) -> list[Message | None]:
         """What has arrived of this launch; None in it if the launch is given up."""
-        found: list[Message | None] = []
+        launch, found = self.payloads.launch, list[Message | None]()
         if self._early:
-            found += [m for n, m in self._early if n == self.launch]
-            self._early = [(n, m) for n, m in self._early if n != self.launch]
+            found += [m for n, m in self._early if n == launch]
+            self._early = [(n, m) for n, m in self._early if n != launch]
         while not self._inbox.empty():
             item = self._inbox.get()
-            if item[0] == self.launch:
+            if item[0] == launch:
                 found.append(item[1])
-            elif item[0] > self.launch:
+            elif item[0] > launch:
                 self._early.append(item)
         if bytes(self._places) != self._seen:
             self._find_rings()
         for ring, decoder in self._incoming:
             while (record := ring.peek()) is not None:
-                done, message = decoder.read(record, self.launch)
+                done, message = decoder.read(record, launch)
                 if not done:
                     break  # its payload lies in stacks that an Attach on its way will tell of
                 ring.pop(record)

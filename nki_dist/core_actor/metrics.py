@@ -106,13 +106,9 @@ class LaunchMetrics:
             self._measure(layout, arenas)
         seconds = time.perf_counter() - began
         sent = sum([answer.sent for answer in answers])
+        new = 1, seconds, self._given, self._returned, sent
         with self._lock:
-            amounts = self._amounts
-            amounts[0] += 1
-            amounts[1] += seconds
-            amounts[2] += self._given
-            amounts[3] += self._returned
-            amounts[4] += sent
+            self._amounts = [amount + more for amount, more in zip(self._amounts, new)]
         if self._ends is None:
             self._ends = threading.Event()
             name = f"nki-metrics-{self._world}"

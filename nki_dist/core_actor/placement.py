@@ -53,12 +53,8 @@ def pack(
         few = (cores or len(every)) <= ACTOR_PER_CORE and len(every) <= most
         ranks = -(-len(every) // lnc)
         size = 1 if few else -(-ranks // max(1, min(processors, most))) * lnc
-    elif isinstance(per_actor, int) and per_actor >= 1:
-        size = per_actor if per_actor == 1 else -(-per_actor // lnc) * lnc
     else:
-        raise LaunchError(
-            f"cores_per_actor={per_actor!r}; allowed: 'auto' or a positive int", code="world-option"
-        )
+        size = 1 if per_actor == 1 else -(-int(per_actor) // lnc) * lnc
     return [list(every[i : i + size]) for i in range(0, len(every), size)]
 
 

@@ -34,7 +34,12 @@ class RayHost(RowHost):
     def launch(self, launch: Launch) -> LaunchResult:
         """Run it; whatever an interrupt leaves half done is done anew by the next."""
         self._stopping = False
+        era = self._era
         with self._renewed(), self._joined.used(self._abandon):
+            if launch.places and self._era != era:  # nobody had noticed when it asked for the era
+                raise CoreLostError(
+                    "HBM of this world, where tensors of the launch were, was lost before it began"
+                )
             try:
                 return self._launch(launch)
             except CoreLostError:

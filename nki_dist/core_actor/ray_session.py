@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 import ray
@@ -23,7 +23,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.local_ray import local_ray
 from nki_dist.core_actor.pool.borrowed import join
 from nki_dist.core_actor.private import FOLDER_VARIABLE, in_private, ray_folder
-from nki_dist.core_actor.ray_start import on_loopback, without_helpers, without_waits
+from nki_dist.core_actor.ray_start import replacing
 from nki_dist.core_actor.ray_use import ray_use
 from nki_dist.core_actor.watchdog import HEAD, SessionLost, Watchdog
 from nki_dist.errors import LaunchError
@@ -105,9 +105,8 @@ def _start_or_join(address: str | None) -> None:
         local_ray()  # whose end a program that ends meanwhile waits for
     try:
         doing = "starting Ray" if local else f"joining the Ray cluster at {address}"
-        with ticking(doing), _ray_settings(local), ExitStack() as stack, _sigterm_seen_to():
-            for change in (without_helpers, on_loopback, without_waits) if local else ():
-                stack.enter_context(change())
+        tricks = ("ray-helpers", "ray-loopback", "ray-waits") if local else ()
+        with ticking(doing), _ray_settings(local), replacing(*tricks), _sigterm_seen_to():
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises no narrower type where its processes don't come up
         raise _not_up(address, error) from error

@@ -29,7 +29,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeAlias
 
 from nki_dist.core_actor.nodes import private
@@ -47,10 +47,14 @@ Replacements: TypeAlias = "Mapping[tuple[str, str, str], Callable[[Any], Any]]"
 
 
 @contextmanager
-def replaced(parts: Replacements) -> Iterator[None]:
-    """While it runs, parts of Ray are others; the caller sees to it that one thread does so."""
+def replacing(*tricks: str) -> Iterator[None]:
+    """While Ray is started or joined: what these tricks (see `tricks`) replace in it is replaced.
+
+    The caller sees to it that one thread does so.
+    """
+    parts = [part for trick in tricks if uses(trick) for part in _PARTS[trick].items()]
     with ExitStack() as stack:
-        for (module, owner, name), make in parts.items():
+        for (module, owner, name), make in parts:
             try:
                 found = importlib.import_module(module)
             except ImportError:
@@ -62,21 +66,6 @@ def replaced(parts: Replacements) -> Iterator[None]:
                 stack.callback(setattr, where, name, original)
                 setattr(where, name, instead)
         yield
-
-
-def without_helpers() -> AbstractContextManager[None]:
-    """While a Ray of one program is started: without programs that nobody in it asks."""
-    return replaced(_HELPERS if uses("ray-helpers") else {})
-
-
-def without_waits() -> AbstractContextManager[None]:
-    """While Ray is started: it waits for nothing that it needn't."""
-    return replaced(_WAITS if uses("ray-waits") else {})
-
-
-def on_loopback() -> AbstractContextManager[None]:
-    """While Ray is started, or one that was started so is joined: for this machine alone."""
-    return replaced(_LOOPBACK if uses("ray-loopback") else {})
 
 
 def _start_nothing(_: Any) -> None:
@@ -115,17 +104,17 @@ def _after(before: Callable[..., None]) -> Callable[[Any], Any]:
     return make
 
 
-_HELPERS: Final[Replacements] = {
-    (*NODE, "start_monitor"): lambda _: _start_nothing,
-    (*NODE, "start_log_monitor"): lambda _: _start_nothing,
-    (*NODE, "start_api_server"): lambda _: _without_address,
-}
-_WAITS: Final[Replacements] = {
-    (*NODE, "start_raylet"): _after(_on_any_port),
-    ("ray._private.state", "GlobalState", "get_node"): _after(_once_alive),
-}
-_LOOPBACK: Final[Replacements] = {
-    ("ray._private.ray_constants", "", "ENABLE_RAY_CLUSTER"): lambda _: False
+_PARTS: Final[Mapping[str, Replacements]] = {
+    "ray-helpers": {
+        (*NODE, "start_monitor"): lambda _: _start_nothing,
+        (*NODE, "start_log_monitor"): lambda _: _start_nothing,
+        (*NODE, "start_api_server"): lambda _: _without_address,
+    },
+    "ray-waits": {
+        (*NODE, "start_raylet"): _after(_on_any_port),
+        ("ray._private.state", "GlobalState", "get_node"): _after(_once_alive),
+    },
+    "ray-loopback": {("ray._private.ray_constants", "", "ENABLE_RAY_CLUSTER"): lambda _: False},
 }
 
 

@@ -38,32 +38,6 @@ class Extent(NamedTuple):
     offset: int
 
 
-class _Names:
-    """Numbers for things, by key; the things are kept, so the identity of one may be its key."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-        self._things: list[tuple[Any, Any]] = []
-        self._next = 0
-
-    def find(self, key: Any) -> int | None:
-        return self._numbers.get(key)
-
-    def following(self) -> int:
-        """The number that `add` will give."""
-        return self._next % NAMES
-
-    def add(self, key: Any, thing: Any) -> None:
-        number = self.following()
-        if self._next >= NAMES:
-            del self._numbers[self._things[number][0]]
-            self._things[number] = (key, thing)
-        else:
-            self._things.append((key, thing))
-        self._numbers[key] = number
-        self._next += 1
-
-
 def parts(payload: Any) -> tuple[np.ndarray, ...] | None:
     """The arrays of a payload; None if it is something else."""
     if type(payload) is np.ndarray:
@@ -80,8 +54,9 @@ class Encoder:
 
     def __init__(self, put: Callable[[bytes, bool], bool]) -> None:
         self._put = put
-        self._described = _Names()
-        self._layouts = _Names()
+        # By key, number and thing, the oldest first; the identity of a thing may be its key.
+        self._described: dict[Any, tuple[int, Any]] = {}
+        self._layouts: dict[Any, tuple[int, Any]] = {}
 
     def write(self, m: Message, launch: int, places: tuple[Extent, ...] | None, byte: int) -> bool:
         """Append a message; False if the ring is full.
@@ -124,17 +99,21 @@ class Encoder:
         )
         return self._put(head + body, True)
 
-    def _name(self, names: _Names, key: Any, thing: Any, table: int) -> int | None:
+    def _name(
+        self, names: dict[Any, tuple[int, Any]], key: Any, thing: Any, table: int
+    ) -> int | None:
         """The number of a thing, which the receiver knows already or is told now."""
-        number = names.find(key)
-        if number is not None:
-            return number
-        number = names.following()
+        if (found := names.get(key)) is not None:
+            return found[0]
+        oldest = next(iter(names)) if len(names) == NAMES else None
+        number = len(names) if oldest is None else names[oldest][0]
         body = pickle.dumps(thing)
         head = _HEAD.pack(_HEAD.size + len(body), _DEFINITION, number, table, 0, 0, 0, 0, 0, 0)
         if not self._put(head + body, False):
             return None
-        names.add(key, thing)
+        if oldest is not None:
+            del names[oldest]
+        names[key] = number, thing
         return number
 
 

@@ -120,7 +120,3 @@ class Ring:
         self._at += -(-len(record) // WORD) * WORD
         self.fence()
         self.words[READ] = self._at
-
-    def arrived(self, launch: int) -> int:
-        """Records of a launch that were ever written; any thread may ask."""
-        return self.words[RECORDS] if self.words[LAUNCH] == launch else 0

@@ -106,9 +106,8 @@ def _not_started(
 ) -> LaunchError:
     lines = []
     for n in missing[:SHOWN]:
-        first, last = packs[n][0], packs[n][-1]
-        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in (first, last)]
-        lines.append(f"{' to '.join(dict.fromkeys(names))} on Ray node {nodes[n]}")
+        ends = dict.fromkeys(core.title for core in (packs[n][0], packs[n][-1]))
+        lines.append(f"{' to '.join(ends)} on Ray node {nodes[n]}")
     if len(missing) > SHOWN:
         lines.append(f"{len(missing) - SHOWN:,} more")
     return LaunchError(

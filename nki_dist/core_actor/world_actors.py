@@ -194,9 +194,8 @@ class WorldActors:
 
     def title(self, n: int) -> str:
         """One as messages call it."""
-        ends = self.packs[n][0], self.packs[n][-1]
-        names = [f"core {c.name}" if isinstance(c.name, int) else c.name for c in ends]
-        which = f"process {self.processes[n][0]} that simulates {' to '.join(dict.fromkeys(names))}"
+        ends = dict.fromkeys(core.title for core in (self.packs[n][0], self.packs[n][-1]))
+        which = f"process {self.processes[n][0]} that simulates {' to '.join(ends)}"
         home = self.nodes[n] == here()
         return which if home else f"{which} on Ray node {self.nodes[n]}"
 

@@ -102,8 +102,8 @@ def _to_float32(src: DType, scratch: Scratch) -> Kernel:
     if src is dt.bool_:
         return _from_bool
     if src in _NARROW:
-        return tables.lookup_pairs(tables.narrow_values(src.storage), src, scratch)
-    return tables.lookup(_float16_values(), src, scratch)
+        return tables.lookup_pairs(tables.values_of(src.storage), src, scratch)
+    return tables.lookup(tables.values_of(src.storage), src, scratch)
 
 
 def _double(src: DType, dst: DType, scratch: Scratch) -> Kernel:
@@ -120,7 +120,7 @@ def _double(src: DType, dst: DType, scratch: Scratch) -> Kernel:
 
 def _plain(out: Array, inp: Array) -> None:
     # Integers round to nearest even; ml_dtypes widens bfloat16 by moving its bits.
-    np.copyto(out, inp, casting="unsafe")
+    np.copyto(out, inp)
 
 
 def _from_bool(out: Array, inp: Array) -> None:
@@ -140,20 +140,9 @@ def _through_float32(src: DType, dst: DType, scratch: Scratch, saturate: bool) -
 
 
 @functools.cache
-def _float16_values() -> Array:
-    bits = np.arange(65536, dtype=np.uint16)
-    with np.errstate(all="ignore"):
-        table = bits.view(np.float16).astype(np.float32).view(np.uint32)
-    table.flags.writeable = False
-    return table
-
-
-@functools.cache
 def _table(src: DType, dst: DType, saturate: bool) -> Array:
     """Bits of `dst` for every pattern of `src`, by way of float32."""
     inp = np.arange(1 << src.bits, dtype=np.uint32).astype(src.raw).view(src.storage)
     table = np.empty(inp.shape, dst.storage)
     _through_float32(src, dst, Scratch(), saturate)(table, inp)
-    table = table.view(dst.raw)
-    table.flags.writeable = False
-    return table
+    return tables.frozen(table.view(dst.raw))

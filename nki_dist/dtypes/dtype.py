@@ -26,6 +26,31 @@ import numpy as np
 
 from nki_dist.errors import invalid
 
+# What `nl` has by these names, too.
+__all__ = [
+    "DType",
+    "bfloat16",
+    "bool_",
+    "float4_e2m1fn_x4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fn_x4",
+    "float8_e5m2",
+    "float8_e5m2_x4",
+    "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "tfloat32",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
 _RAW: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
@@ -162,12 +187,6 @@ float64: Final = _float("float64", np.float64, float(np.finfo(np.float64).max))
 WIDE: Final = (int64, uint64)
 
 
-def _names() -> Mapping[str, DType]:
-    table = {dt.name: dt for dt in (*ALL, *WIDE)}
-    table["bool"] = bool_
-    return MappingProxyType(table)
-
-
 def _objects() -> Mapping[Any, DType]:
     table: dict[Any, DType] = {bool: bool_, int: int32, float: float32}
     for dt in (*ALL, *WIDE):
@@ -178,7 +197,7 @@ def _objects() -> Mapping[Any, DType]:
     return MappingProxyType(table)
 
 
-_BY_NAME: Final = _names()
+_BY_NAME: Final = MappingProxyType({dt.name: dt for dt in (*ALL, *WIDE)} | {"bool": bool_})
 _BY_OBJECT: Final = _objects()
 of_numpy: Final = _BY_OBJECT.get  # the NKI type that a NumPy dtype is, or None
 

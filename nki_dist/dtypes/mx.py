@@ -3,7 +3,7 @@
 Invariant: value 0 sits in the lowest bits of the packed element, value 3 in the highest, so the
 packed array viewed as bytes (or its nibbles, low first) is the plain sequence of codes.
 
-Conversions round once to nearest even and saturate by default, as the OCP Microscaling
+Conversions round once to nearest even and saturate, as the OCP Microscaling
 specification (v1.0, section 6.3) has it for MX elements. A scale of type float8_e8m0fnu is a biased
 exponent: code c means 2**(c - 127), and 0xFF is NaN. Not modelled here: how a scale is chosen
 (that is `nisa.quantize_mx`).
@@ -39,13 +39,12 @@ def element(dtype: DType) -> DType | None:
     return dt.float8_e4m3fn if dtype is dt.float8_e4m3fn_x4 else None
 
 
-def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
+def pack_x4(values: Any, dtype: DType) -> Array:
     """Round float32 values to the packed type, four along the last axis into each element.
 
     Args:
         values: array of shape (..., 4 * n), converted to float32 first.
         dtype: a packed type.
-        saturate: overflow gives the largest finite value (fp4 has no other choice).
 
     Returns:
         Array of shape (..., n) in the storage dtype of `dtype`.
@@ -53,7 +52,7 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
     Raises:
         NkiValidationError: `dtype` isn't packed, or the last axis isn't a multiple of 4.
     """
-    _require_packed(dtype)
+    one = element(dtype)
     floats = np.ascontiguousarray(values, np.float32)  # of one dimension at least
     if floats.shape[-1] % 4:
         message = (
@@ -61,11 +60,10 @@ def pack_x4(values: Any, dtype: DType, *, saturate: bool = True) -> Array:
             f"got shape {np.shape(values)}"
         )
         raise invalid(message, code="mx-packing", got=np.shape(values))
-    one = element(dtype)
     if one is None:
         return _pack_fp4(floats)
     codes = np.empty(floats.shape, one.storage)
-    converter(dt.float32, one, saturate=saturate)(codes, floats)
+    converter(dt.float32, one, saturate=True)(codes, floats)
     return codes.view(dtype.storage)
 
 
@@ -78,7 +76,7 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
     Raises:
         NkiValidationError: `dtype` isn't packed, or the array isn't of it.
     """
-    _require_packed(dtype)
+    one = element(dtype)
     array = np.ascontiguousarray(packed)
     if array.dtype == dtype.dtype:
         array = array.view(dtype.storage)
@@ -89,7 +87,6 @@ def unpack_x4(packed: Any, dtype: DType) -> Array:
         )
         raise invalid(message, code="mx-packing", got=array.dtype, allowed=dtype.storage)
     shape = (*array.shape[:-1], 4 * array.shape[-1])
-    one = element(dtype)
     if one is None:
         return _fp4_pairs()[array.view(np.uint8)].view(np.float32).reshape(shape)
     out = np.empty(shape, np.float32)
@@ -107,11 +104,9 @@ def _pack_fp4(values: Array) -> Array:
 @functools.cache
 def _fp4_pairs() -> Array:
     """For each byte, its two float32 values side by side in memory."""
-    values, codes = tables.narrow_values(_FP4), np.arange(256)
+    values, codes = tables.values_of(_FP4), np.arange(256)
     pairs = np.stack([values[codes & 0xF], values[codes >> 4]], axis=-1).view(np.uint64)
-    table = pairs.reshape(256)
-    table.flags.writeable = False
-    return table
+    return tables.frozen(pairs.reshape(256))
 
 
 def e8m0_to_float32(codes: Any) -> Array:

@@ -48,7 +48,8 @@ def sticky_index(inp: Array, scratch: Scratch) -> Array:
     return index
 
 
-def _frozen(table: Array) -> Array:
+def frozen(table: Array) -> Array:
+    """The table itself, not to be written to."""
     table.flags.writeable = False
     return table
 
@@ -61,7 +62,7 @@ def narrow_codes(storage: Any, largest: float | None) -> Array:
     with np.errstate(all="ignore"):
         if largest is not None:
             values = np.clip(values, -largest, largest)  # NaN stays NaN
-        return _frozen(values.astype(storage).view(np.uint8))
+        return frozen(values.astype(storage).view(np.uint8))
 
 
 def to_narrow_float(dst: DType, scratch: Scratch, saturate: bool = False) -> Kernel:
@@ -108,13 +109,14 @@ def _pairs(table: bytes) -> Array:
     """For each two codes, the two float32 values side by side in memory."""
     values = np.frombuffer(table, np.uint32)
     codes = np.arange(65536, dtype=np.uint16).view(np.uint8)
-    return _frozen(values[codes].view(np.uint64))
+    return frozen(values[codes].view(np.uint64))
 
 
 @functools.cache
-def narrow_values(storage: Any) -> Array:
-    """Bits of the float32 value of every code of an 8- or 4-bit float."""
-    count = 16 if storage == np.dtype(ml_dtypes.float4_e2m1fn) else 256
+def values_of(storage: np.dtype[Any]) -> Array:
+    """Bits of the float32 value of every code of a float of 16 bits or less."""
+    size = storage.itemsize
+    count = 16 if storage == np.dtype(ml_dtypes.float4_e2m1fn) else 1 << 8 * size
     with np.errstate(all="ignore"):
-        values = np.arange(count, dtype=np.uint8).view(storage).astype(np.float32)
-    return _frozen(values.view(np.uint32))
+        values = np.arange(count, dtype=f"u{size}").view(storage).astype(np.float32)
+    return frozen(values.view(np.uint32))

@@ -6,11 +6,11 @@ they had run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from nki_dist.isa.core import CoreSlot, CoreState
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Instruction, Program
 from nki_dist.program.walk import operands
+
+BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps
 
 
 @dataclass
@@ -56,62 +58,76 @@ class Found:
                 self.masks[a.storage.number] = kit.masks[a.storage.number].copy()
 
 
-class Capture(Watch):
-    """Looks at some instructions of a launch while it is replayed.
+class Looks(Watch):
+    """Calls functions when some instructions of a launch run, while it is replayed up to the last.
 
     Args:
-        numbers: of the instructions.
-
-    Attributes:
-        found: what each of them found, by number.
+        calls: by number of the instruction.
+        after: when they have run; else when they are about to.
     """
 
-    def __init__(self, log: Log, numbers: Collection[int]) -> None:
-        self._log = log
-        self._numbers = set(numbers)
-        self.found: dict[int, Found] = {}
-        self._kits: dict[int, Kit] = {}
-        replay(log.launched, self)
-        self._kits.clear()  # they hold the memories of the replay
-
-    def linking(self, place: Place, i: Instruction) -> Hooks:
-        return partial(self._look, place), self._end
-
-    def _look(self, place: Place, number: int) -> None:
-        if number not in self._numbers:
-            return
-        log = self._log
-        what = number, log.at(number), place.slot, place.program
-        self.found[number] = Found(*what, *log.operands(number), log.chosen_by(number))
-        self._kits[number] = place.kit
-        for other in log.rendezvous(number):  # what the rank's other core has written since
-            found = self.found.get(other)
-            if found is not None and found.slot.rank == place.slot.rank:
-                found.look(self._kits[other])
-
-    def _end(self, number: int) -> None:
-        if len(self.found) == len(self._numbers):
-            raise Enough
-
-
-class Then(Watch):
-    """Calls functions when some instructions of a launch have run, while it is replayed.
-
-    Args:
-        done: by number of the instruction.
-    """
-
-    def __init__(self, log: Log, done: Mapping[int, Callable[[Place], Any]]) -> None:
-        self._left = dict(done)
-        self._names = {(log.cores[n], log.at(n).ordinal) for n in done}
-        replay(log.launched, self)
+    def __init__(
+        self, log: Log, calls: Mapping[int, Callable[[Place], Any]], after: bool = False
+    ) -> None:
+        self._left, self._after = dict(calls), after
+        self._names = {(log.cores[n], log.at(n).ordinal) for n in calls}
+        if calls:
+            replay(log.launched, self)
 
     def linking(self, place: Place, i: Instruction) -> Hooks:
         watched = (place.slot.core, i.ordinal) in self._names
-        return None, partial(self._ran, place) if watched else None
+        hook = partial(self._call, place) if watched else None
+        return (None, hook) if self._after else (hook, None)
 
-    def _ran(self, place: Place, number: int) -> None:
+    def _call(self, place: Place, number: int) -> None:
         if number in self._left:
             self._left.pop(number)(place)
             if not self._left:
                 raise Enough
+
+
+def capture(log: Log, numbers: Iterable[int]) -> dict[int, Found]:
+    """What some instructions found, by number."""
+    found: dict[int, Found] = {}
+    kits: dict[int, Kit] = {}
+
+    def look(number: int, place: Place) -> None:
+        what = number, log.at(number), place.slot, place.program
+        found[number] = Found(*what, *log.operands(number), log.chosen_by(number))
+        kits[number] = place.kit
+        for other in log.rendezvous(number):  # what the rank's other core has written since
+            if other in found and found[other].slot.rank == place.slot.rank:
+                found[other].look(kits[other])
+
+    Looks(log, {n: partial(look, n) for n in numbers})
+    return found
+
+
+class Captured:
+    """What instructions of a launch found, taken down when somebody asks.
+
+    Attributes:
+        found: what the last replay kept, by number.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.found: dict[int, Found] = {}
+
+    def of(self, number: int, ahead: Iterable[int]) -> list[Found]:
+        """What all found that met in an instruction, itself included, ascending.
+
+        Args:
+            ahead: what may be asked for next: the same replay keeps it as far as there is room.
+        """
+        log, members = self._log, self._log.rendezvous(number)
+        if not all(n in self.found for n in members):
+            chosen, left = set(members), BUDGET
+            for n in ahead:
+                if left < 0:
+                    break
+                for member in log.rendezvous(n) if n not in chosen else ():
+                    left -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
+                    chosen.add(member)
+            self.found = capture(log, chosen)
+        return [self.found[n] for n in members]

@@ -46,12 +46,11 @@ def facts(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, rounding: fl
 
 
 def _where(wrong: np.ndarray) -> str:
-    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
-    down, across = (in_words(s, n, w) for s, n, w in zip((rows, columns), wrong.shape, _NAMES))
-    if wrong.sum() == len(rows) * len(columns):
-        if len(rows) == wrong.shape[0] and len(columns) == wrong.shape[1]:
-            return "every element differs"
-        return f"exactly those of {down}, {across} differ"
+    rows, columns = wrong.any(1), wrong.any(0)
+    if wrong.all():
+        return "every element differs"
+    if wrong.sum() == rows.sum() * columns.sum():
+        return f"exactly those of {_inside(wrong)} differ"
     band = np.subtract.outer(-np.arange(wrong.shape[0]), -np.arange(wrong.shape[1]))
     low, high = int(band[wrong].min()), int(band[wrong].max())
     if ((band >= low) & (band <= high) == wrong).all() and (low, high) != (band.min(), band.max()):
@@ -62,7 +61,7 @@ def _where(wrong: np.ndarray) -> str:
         return f"exactly the elements with column - row from {low} to {high} differ"
     counts = wrong.sum(1)[rows]
     each = f"{counts.min():,}" + (f" to {counts.max():,}" if counts.min() < counts.max() else "")
-    return f"they are in {down} ({each} in each) and {across}"
+    return f"they are in {_inside(wrong, f' ({each} in each) and ')}"
 
 
 _NAMES: Final = ("row", "column")
@@ -103,9 +102,10 @@ def _odd(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> Iterator[s
             yield f"{int(here.sum()):,} of them are finite where {name} is expected"
 
 
-def _inside(here: np.ndarray) -> str:
-    rows, columns = np.flatnonzero(here.any(1)), np.flatnonzero(here.any(0))
-    return ", ".join(in_words(s, n, w) for s, n, w in zip((rows, columns), here.shape, _NAMES))
+def _inside(here: np.ndarray, between: str = ", ") -> str:
+    """Its rows and its columns."""
+    both = np.flatnonzero(here.any(1)), np.flatnonzero(here.any(0))
+    return between.join(in_words(s, n, w) for s, n, w in zip(both, here.shape, _NAMES))
 
 
 def _relations(
@@ -117,7 +117,7 @@ def _relations(
     zero = (g == 0) != (w == 0)
     if zero.all() and (g == 0).any() and (w == 0).any():
         yield "they are 0 where something else is expected, and the other way round"
-    if (g == g[0]).all():
+    if _one(g):
         yield f"all of them are {g[0]:.6g}" + (f"; {w[0]:.6g} is expected" if _one(w) else "")
 
     def same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
-from nki_dist.insight.capture import Capture, Found
+from nki_dist.insight.capture import Captured
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Probe
 from nki_dist.insight.steps import Printed, plural, unanswered
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction
-from nki_dist.program.walk import operands, tensors
-
-_BUDGET: Final = 32 << 20  # bytes of operands that one replay keeps for the steps that follow
+from nki_dist.program.walk import tensors
 
 
 def parameters(i: Instruction) -> tuple[dict[str, Access], dict[str, Access]]:
@@ -98,7 +95,7 @@ class Executions(Printed, list[Executed]):
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._found: dict[int, Found] = {}
+        self._captured = Captured(log)
         super().__init__(self._executed(n) for n, i in enumerate(log.instructions) if i is not None)
 
     def _executed(self, number: int) -> Executed:
@@ -122,21 +119,14 @@ class Executions(Printed, list[Executed]):
             most = len(self._log.instructions) - 1
             fault = f"step {number}: no instruction begins there"
             raise unanswered(fault, got=number, least=0, most=most)
-        log = self._log
-        if number not in self._found:
-            chosen, budget = set[int](), _BUDGET
-            for n in range(number, len(log.instructions)):
-                if budget > 0 and log.instructions[n] is not None and n not in chosen:
-                    chosen.update(log.rendezvous(n))
-                    budget -= sum(a.nbytes for _, a in operands(log.at(n).args))
-            self._found = Capture(log, chosen).found
-        members = log.rendezvous(number)
-        probe = Probe([self._found[n] for n in members])
+        log, every = self._log, range(number, len(self._log.instructions))
+        found = self._captured.of(number, (n for n in every if log.instructions[n] is not None))
+        probe, at = Probe(found), log.rendezvous(number).index(number)
         probe.run()
         reads, writes = parameters(log.at(number))
         each = {**reads, **writes}
         regions = dict(zip(each, log.regions(number, [*each.values()])))
-        bits, kit = self._found[number].bits, probe.kits[members.index(number)]
+        bits, kit = found[at].bits, probe.kits[at]
         before = {name: r.values(bits[id(r)].copy()) for name, r in regions.items()}
         return before, {name: r.values(r.get(kit)) for name, r in regions.items()}
 

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from nki_dist.errors import LaunchError
-from nki_dist.insight.capture import Then
+from nki_dist.insight.capture import Looks
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import HUGE
 from nki_dist.insight.query import check_core, is_line, is_tensor, output_access, unknown
@@ -121,7 +121,7 @@ def compared(log: Log, expected: Mapping[Any, Any], rank: int) -> list[Checked]:
     for one in found:
         by_number.setdefault(log.begun.get(one.last, one.last), []).append(one)
     rounding = rounding_of(log.launched)
-    Then(log, {n: partial(_judge, some, rounding) for n, some in by_number.items()})
+    Looks(log, {n: partial(_judge, some, rounding) for n, some in by_number.items()}, after=True)
     return sorted(found, key=lambda c: c.last)
 
 

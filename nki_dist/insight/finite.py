@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from nki_dist.dtypes import DType
-from nki_dist.insight.capture import Capture
+from nki_dist.insight.capture import capture
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Probe, not_finite
 from nki_dist.insight.regions import Region, region
@@ -117,7 +117,7 @@ def first_non_finite(log: Log) -> NonFinite | None:
         if not scan.doubtful:
             return argument
         members = {m for n in scan.doubtful for m in log.rendezvous(n)}
-        found = Capture(log, members).found
+        found = capture(log, members)
         for number in scan.doubtful:
             met = log.rendezvous(number)
             first = _first_made(log, Probe([found[n] for n in met]), number, met.index(number))

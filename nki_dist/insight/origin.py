@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.casts import converter
-from nki_dist.insight.capture import Capture, Found
+from nki_dist.insight.capture import Captured
 from nki_dist.insight.log import Log
 from nki_dist.insight.probe import Odd, Probe, not_finite, unrepresentable
 from nki_dist.insight.regions import Region, index_sources, read_registers, written_keys
@@ -28,10 +29,8 @@ from nki_dist.insight.replay import Key, key_of
 from nki_dist.insight.sources import Sources
 from nki_dist.insight.steps import Source, Step, index_in
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.program.walk import operands
 
-BUDGET: Final = 64 << 20  # bytes of operands that one replay keeps for the walk
-AHEAD: Final = 2000  # instructions that it looks at
+AHEAD: Final = 2000  # instructions that a replay keeps for the walk
 Elements = list[tuple[int, Region, np.ndarray]]  # instruction, operand, numbers in it
 
 
@@ -63,7 +62,7 @@ class Walk:
     ) -> None:
         self._log, self._odd = log, odd
         self._trusted = trusted or {}
-        self._found: dict[int, Found] = {}
+        self._captured = Captured(log)
         self._keys: dict[tuple[int, int], tuple[set[Key], set[Key]]] = {}
         # By the last number of an instruction or rendezvous: what is wanted of it, and who reads
         # it.
@@ -118,8 +117,7 @@ class Walk:
             self._register(number, readers)
             return
         members = log.rendezvous(number)
-        self._fetch(end, members)
-        probe = Probe([self._found[n] for n in members])
+        probe = Probe(self._captured.of(number, islice(self._ahead(end, members), AHEAD)))
         targets = self._targets(probe, members.index(number), bytes_of)
         if not targets:
             return
@@ -149,7 +147,7 @@ class Walk:
             step.reads += steps
         if self._odd:
             for s, (_, elements, values) in zip(steps, results):
-                s.odd += unrepresentable(self._found[number], elements, values)
+                s.odd += unrepresentable(self._captured.found[number], elements, values)
                 s.odd += self._added_to(number, depends)
         for member, r, elements in depends:
             self._resolve(r.key, r.bytes_of(elements), log.before(member), steps)
@@ -176,7 +174,7 @@ class Walk:
         """Those of the elements that non-finite ones depend on that aren't finite themselves."""
         explaining = []
         for number, r, elements in depends:
-            values = r.values(self._found[number].bits[id(r)]).reshape(-1)[elements]
+            values = r.values(self._captured.found[number].bits[id(r)]).reshape(-1)[elements]
             odd = np.asarray(test(values))
             if odd.any():
                 explaining.append((number, r, elements[odd]))
@@ -211,7 +209,7 @@ class Walk:
         for n, r, elements in depends:
             if r.dtype is not dtype and (r.dtype.is_mx or dtype.is_mx):
                 return False
-            read = self._found[n].bits[id(r)].reshape(-1)[elements].view(r.dtype.storage)
+            read = self._captured.found[n].bits[id(r)].reshape(-1)[elements].view(r.dtype.storage)
             converted = np.empty(read.shape, dtype.storage)
             with np.errstate(all="ignore"):
                 converter(r.dtype, dtype)(converted, read)
@@ -256,25 +254,18 @@ class Walk:
 
     # ---- values ---------------------------------------------------------------------------------
 
-    def _fetch(self, end: int, members: list[int]) -> None:
-        """Have what these instructions found, and what may be asked for next."""
-        if all(n in self._found for n in members):
-            return
+    def _ahead(self, end: int, members: Sequence[int]) -> Iterator[int]:
+        """What may be asked for next, back from a number."""
         log = self._log
         keys = {key for places in self._places.values() for key in places}
-        keys.update(key for n in members for key in self._memories(n)[0])
-        chosen, budget = set(members), BUDGET
+        keys.update(*(self._memories(n)[0] for n in members))
         for at in range(end, -1, -1):
             n = log.begun.get(at, at)
-            if budget < 0 or len(chosen) > AHEAD:
-                break
-            if log.instructions[n] is None or n in chosen or not self._memories(n)[1] & keys:
-                continue
-            for member in log.rendezvous(n):
-                keys.update(self._memories(member)[0])
-                budget -= 256 + sum(a.nbytes for _, a in operands(log.at(member).args))
-                chosen.add(member)
-        self._found = Capture(log, chosen).found
+            if log.instructions[n] is not None and self._memories(n)[1] & keys:
+                keys.update(
+                    key for member in log.rendezvous(n) for key in self._memories(member)[0]
+                )
+                yield n
 
     def _memories(self, number: int) -> tuple[set[Key], set[Key]]:
         """The memories that an instruction may depend on, and those that it writes."""

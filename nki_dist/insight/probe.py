@@ -32,8 +32,8 @@ from nki_dist.insight.replay import key_of
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.indirect import lowered
+from nki_dist.linking.linked import LinkedExchange, Segment
 from nki_dist.program import Access, Storage
-from nki_dist.runtime.binding import BoundExchange, Segment
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Executor
 from nki_dist.runtime.scheduler import Scheduler
@@ -112,9 +112,9 @@ class Probe:
         self.kits.append(kit)
         spec = INSTRUCTIONS[i.opcode]
         kit.begin(waits=spec.synchronises)
-        step: Segment | BoundExchange
+        step: Segment | LinkedExchange
         if spec.synchronises:
-            step = BoundExchange(spec.link_exchange(i, kit), i, (False, None))
+            step = LinkedExchange(i, (False, None), spec.link_exchange(i, kit))
         else:
             step = Segment([kit.step(lowered(i, kit, f.masks))], [i])
         return Executor(f.program, [step], core)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from nki_dist.insight.capture import Then
+from nki_dist.insight.capture import Looks
 from nki_dist.insight.log import Log
 from nki_dist.insight.regions import Region, region
 from nki_dist.insight.replay import Key, Launched, Place
@@ -98,7 +98,7 @@ def writes_of(log: Log, query: str | int, core: int | None, rank: int | None) ->
                     written = [a for a in written if is_tensor(a.storage, query)]
                 if written:
                     done[number] = partial(told, number, log.regions(number, written))
-    Then(log, done)
+    Looks(log, done, after=True)
     return found
 
 

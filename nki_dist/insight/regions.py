@@ -22,7 +22,7 @@ from nki_dist.isa.indirection import is_indirect, table
 from nki_dist.isa.kit import Kit
 from nki_dist.program import Access, Instruction, MemoryRegion, Storage, VirtualRegister
 from nki_dist.program.pattern import Pattern
-from nki_dist.program.walk import operands
+from nki_dist.program.walk import accesses, index_tensors, operands
 from nki_dist.runtime.recorder import pattern_of
 from nki_dist.timing.registers import registers_read, registers_written
 
@@ -166,11 +166,7 @@ def read_registers(slot: CoreSlot, original: Instruction) -> list[Key]:
 
 def index_sources(original: Instruction) -> list[Access]:
     """Tensors that hold an instruction's run-time addresses."""
-    return [
-        a.dynamic.source
-        for _, a in operands(original.args)
-        if a.dynamic is not None and isinstance(a.dynamic.source, Access)
-    ]
+    return index_tensors(accesses(original))
 
 
 def bits_of(value: Any, dtype: DType) -> Any:

@@ -41,7 +41,6 @@ from nki_dist.isa.enums import (
 )
 from nki_dist.isa.gathers import local_gather, nc_n_gather
 from nki_dist.isa.handle import NkiInstruction
-from nki_dist.isa.language_math import language_math
 from nki_dist.isa.lnc import core_barrier, sendrecv
 from nki_dist.isa.memset import memset
 from nki_dist.isa.mx import nc_matmul_mx, quantize_mx
@@ -52,7 +51,6 @@ from nki_dist.isa.platform import get_nc_sub_version, get_nc_version
 from nki_dist.isa.positions import nonzero_with_count, sequence_bounds, topk
 from nki_dist.isa.random_numbers import dropout, rand2, rng
 from nki_dist.isa.random_state import rand_get_state, rand_set_state, set_rng_seed
-from nki_dist.isa.reciprocal import reciprocal
 from nki_dist.isa.registers import register_alloc, register_load, register_move, register_store
 from nki_dist.isa.scalar import NkiScalar, scalar_load, scalar_store
 from nki_dist.isa.scalar import load as _scalar_load
@@ -66,6 +64,7 @@ from nki_dist.isa.tensor_reductions import tensor_partition_reduce, tensor_reduc
 from nki_dist.isa.tensor_scalar import tensor_scalar
 from nki_dist.isa.tensor_tensor import scalar_tensor_tensor, tensor_tensor
 from nki_dist.isa.tensor_tensor_scan import tensor_tensor_scan
+from nki_dist.isa.unary import language_math, reciprocal
 from nki_dist.program import VirtualRegister
 
 INSTRUCTIONS: Mapping[str, Spec] = MappingProxyType(

@@ -20,7 +20,7 @@ from nki_dist.isa.alu import AluOp
 from nki_dist.isa.broadcast import Staged
 from nki_dist.isa.checks import rule, scalar_or_column, tile_dtype
 from nki_dist.isa.enums import reduce_cmd
-from nki_dist.isa.kit import Array, Kit, last_writes
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.reductions import SUMS, reduce
 from nki_dist.isa.rows import column, crowded, flat_rows, scratch_rows
 from nki_dist.ops.arrays import fill
@@ -34,18 +34,6 @@ _REDUCING = (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce)
 
 def reduces(cmd: reduce_cmd) -> bool:
     return cmd in _REDUCING
-
-
-@rule
-def one_per_partition(i: Instruction, arch: Arch, names: tuple[str, ...], of: str) -> None:
-    """Tiles, or None, with one element for each partition of another operand."""
-    for name in names:
-        a, partitions = i[name], i[of].shape[0]
-        if a is not None and (a.shape[0] != partitions or a.free_size != 1):
-            message = (
-                f"{name} has shape {a.shape}; allowed: ({partitions}, 1), one element per partition"
-            )
-            raise invalid(message, code="operand-vector", got=a.shape, allowed=(partitions, 1))
 
 
 @rule
@@ -135,11 +123,10 @@ def summed(
     first, load = column(kit, initial if loads else 0)
     rows, copied = flat_rows(kit, work.out) if reduces(cmd) else (work.out, [])
     total = accumulate(kit, i.engine, data, rows, alu, cmd, first)
-    negate = i.args.get("reduce_res_negate", False)
     return [
         *load,
         *work.wrap(*work.ops, *copied, *total),
-        *read_out(kit, i.engine, data, i["reduce_res"], negate),
+        *read_out(i, kit, data),
     ]
 
 
@@ -152,17 +139,13 @@ def reduction_operator(i: Instruction, arch: Arch, names: tuple[str, ...], allow
         raise invalid(message, code="reduce-command")
 
 
-def read_out(
-    kit: Kit, engine: str, data: Access, result: Access | None, negate: bool = False
-) -> list[Operation]:
-    """What writes the registers to `result`, if there is one, converted to its type."""
-    if result is None:
+def read_out(i: Instruction, kit: Kit, data: Access) -> list[Operation]:
+    """What writes the registers to `reduce_res`, if it is given, converted to its type."""
+    if i["reduce_res"] is None:
         return []
-    held, ops = registers(kit, engine, data), []
-    if negate:
+    held, ops = registers(kit, i.engine, data), []
+    if i.args.get("reduce_res_negate", False):
         negated = kit.scratch(held.shape)
         ops.append(op(np.negative, held, negated))
         held = negated
-    last = last_writes(result) or ()
-    target, values = kit.view(result)[last], held.reshape(result.shape)[last]
-    return [*ops, op(kit.convert(float32, result.dtype), target, values)]
+    return [*ops, kit.save(i["reduce_res"], held)]

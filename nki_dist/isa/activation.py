@@ -6,19 +6,14 @@ from nki_dist import dtypes as d
 from nki_dist.dtypes import float32, tfloat32
 from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import (
-    COMMANDS,
-    initial_value,
-    one_per_partition,
-    reduction_operator,
-    summed,
-)
+from nki_dist.isa.accumulate import COMMANDS, initial_value, reduction_operator, summed
 from nki_dist.isa.activations import ACTIVATIONS
 from nki_dist.isa.activations import activation as function_of
 from nki_dist.isa.alu import ACTIVATE2_REDUCE, ACTIVATION_REDUCE, ALU
 from nki_dist.isa.checks import (
     dimensions,
     number_or_column,
+    one_per_partition,
     same_dtype,
     same_tile,
     tile_dtype,
@@ -253,11 +248,7 @@ def _activate2_operators(i: Instruction, arch: Arch) -> None:
 @activate2.meaning
 def _activate2_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     data, function = i["data"], function_of(i["op"])
-    stages = [
-        b.Stage(ALU[operator], i["imm" + n], i["reverse" + n])
-        for n, operator in zip("01", _activate2_ops(i), strict=True)
-        if operator != "bypass"
-    ]
+    stages = [stage for stage in b.stages(i, "imm") if stage.alu.name != "bypass"]
     slope = i["relu_param"] if function.takes_param else None
     work = b.staged(kit, i["dst"], data, *stages, later=slope)
     params = (work.later,) if function.takes_param else ()

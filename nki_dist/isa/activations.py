@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -79,9 +80,11 @@ def _rows() -> Iterable[Activation]:
         ("abs", e.absolute),
     ):
         yield Activation(name, _unary(operator))
-    gelus = (s.gelu, s.gelu_dx, s.gelu_apprx_tanh, s.gelu_apprx_sigmoid, s.gelu_apprx_sigmoid_dx)
-    for kernel in (*gelus, s.sigmoid, s.silu, s.silu_dx, s.softplus, s.mish, s.erf_dx):
+    for kernel in (s.gelu, s.gelu_dx, s.gelu_apprx_tanh, s.sigmoid, s.softplus, s.mish, s.erf_dx):
         yield Activation(kernel.__name__, s.blockwise(kernel))
+    for gate, scale in (("silu", 1.0), ("gelu_apprx_sigmoid", 1.702)):
+        for name, form in ((gate, s.gated), (f"{gate}_dx", s.gated_dx)):
+            yield Activation(name, s.blockwise(partial(form, scale=scale), name))
     for ufunc in (np.tanh, s.erf, np.exp, np.log, np.arctan):
         yield Activation(ufunc.__name__, s.direct(ufunc))
     # The engine's sine is defined outside [-pi, pi] too: see `engine_sin`.

@@ -11,22 +11,22 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.dtypes import float32, int32, uint32
-from nki_dist.dtypes.casts import converter
 from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.alu import COMPARE
-from nki_dist.isa.checks import check_range, same_partitions
+from nki_dist.isa.checks import check_range, rule, same_partitions
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.dma_copy import move
-from nki_dist.isa.effects import CLEAN, OPTIMISTIC, Effects, copies
-from nki_dist.isa.kit import Array, Kit, overlaps
+from nki_dist.isa.effects import NOTHING_ELSE, OPTIMISTIC, Effects, copies
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.isa.matmul import flat
+from nki_dist.isa.memset import bits_of
 from nki_dist.isa.operands import SBUF, Custom, Number, Op, read, write
 from nki_dist.isa.spec import Arch, instruction
 from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.arrays import copy_where
 from nki_dist.ops.function import copy, function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
-from nki_dist.program import Access, Instruction, VirtualRegister
+from nki_dist.program import Instruction, VirtualRegister
 
 _INT32 = (-(2**31), 2**31 - 1)
 
@@ -65,14 +65,16 @@ def as_offset(name: str, value: Any) -> int | VirtualRegister:
         raise
 
 
-def check_pattern(pairs: list[list[int]], arch: Arch, **operands: Access) -> None:
+@rule
+def fits_pattern(i: Instruction, arch: Arch, names: tuple[str, ...]) -> None:
     """An access's dimensions at most, and as many values as each operand has per partition."""
-    most = arch.access_dims_max
+    pairs, most = i["pattern"], arch.access_dims_max
     if not 1 <= len(pairs) <= most:
         message = f"pattern has {len(pairs)} dimensions; allowed: 1 to {most}"
         raise invalid(message, code="pattern", got=len(pairs), most=most)
     count = prod(n for _, n in pairs)
-    for name, a in operands.items():
+    for name in names:
+        a = i[name]
         if a.free_size != count:
             message = (
                 f"pattern {pairs} has {count} values, {name} has {a.free_size} elements per "
@@ -141,7 +143,8 @@ _EXACT_FLOAT = 2**24
 
 @instruction(
     engines="gpsimd",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
+    checks=[fits_pattern("dst")],
     cost=on_gpsimd("dst"),
 )
 def iota(
@@ -166,11 +169,6 @@ def iota(
         NkiValidationError: the pattern doesn't fit dst.
     """
     return locals()
-
-
-@iota.check
-def _iota_check(i: Instruction, arch: Arch) -> None:
-    check_pattern(i["pattern"], arch, dst=i["dst"])
 
 
 @iota.meaning
@@ -208,7 +206,7 @@ _NEGATED: Final[dict[str, np.ufunc]] = {
 @instruction(
     engines="gpsimd",
     effects=Effects(OPTIMISTIC, partial=False, bits=copies("dst on_true_tile"), state=None),
-    checks=[same_partitions("dst on_true_tile")],
+    checks=[same_partitions("dst on_true_tile"), fits_pattern("dst on_true_tile")],
     cost=on_gpsimd("dst"),
 )
 def affine_select(
@@ -238,34 +236,14 @@ def affine_select(
     return locals()
 
 
-@affine_select.check
-def _affine_select_check(i: Instruction, arch: Arch) -> None:
-    check_pattern(i["pattern"], arch, dst=i["dst"], on_true_tile=i["on_true_tile"])
-
-
 @affine_select.meaning
 def _affine_select_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, source = i["dst"], i["on_true_tile"]
     rejected, find = _rejected(i, kit)
-    value = _value(i, kit)
-    same = kit.congruent([dst, source])
-    if same is None or overlaps(dst, source):
-        copied, load = kit.copied(source, dst.dtype)
-        bits, target = copied.view(dst.dtype.raw).reshape(dst.shape), kit.raw(dst)
-        where = rejected.reshape(dst.shape)
-        return [*find, load, op(copy, target, bits), op(copy_where, target, value, where)]
-    target, where = kit.raw(same[0]), rejected.reshape(same[0].shape)
-    replaced = op(copy_where, target, value, where)
-    if source.same_elements(dst):
-        return [*find, replaced]
-    return [*find, *move(same[0], same[1], kit, whole=False), replaced]
-
-
-def _value(i: Instruction, kit: Kit) -> Any:
-    """The bits of what the elements become that aren't selected."""
-    dtype, element = i["dst"].dtype, np.empty((), i["dst"].dtype.storage)
-    converter(float32, dtype)(element, np.asarray(i["on_false_value"], np.float32))
-    return element.view(dtype.raw)[()]
+    moved = [] if source.same_elements(dst) else move(dst, source, kit, whole=False)
+    value = bits_of(i["on_false_value"], dst.dtype)[()]
+    where = rejected.reshape(dst.shape)
+    return [*find, *moved, op(copy_where, kit.raw(dst), value, where)]
 
 
 def _rejected(i: Instruction, kit: Kit) -> tuple[Array, list[Operation]]:

@@ -8,7 +8,7 @@ from nki_dist.errors import invalid
 from nki_dist.isa.checks import free_size, free_up_to, same_partitions, unpacked
 from nki_dist.isa.effects import Effects, Mask, flattened, of_one, tile_of, union
 from nki_dist.isa.operands import read, write
-from nki_dist.isa.rows import private_rows, save_rows
+from nki_dist.isa.rows import private_rows
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, per_element
 from nki_dist.ops.arrays import fill
@@ -67,7 +67,7 @@ def _bn_stats_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         half = kit.scratch(part.shape)
         ops.append(op(copy, half, part))
         ops.append(op(_statistics, half, result[:, 3 * n : 3 * n + 3]))
-    return [*ops, save_rows(kit, i["dst"], result)]
+    return [*ops, kit.save(i["dst"], result)]
 
 
 @function(reads="values", writes="values out", name="statistics")
@@ -127,7 +127,7 @@ def _bn_aggr_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     parts = [kit.scratch(shape) for _ in range(3)]
     result = kit.scratch((shape[0], 2))
     taken = [op(copy, part, triples[:, n::3]) for n, part in enumerate(parts)]
-    return [load, *taken, op(_aggregate, *parts, result), save_rows(kit, i["dst"], result)]
+    return [load, *taken, op(_aggregate, *parts, result), kit.save(i["dst"], result)]
 
 
 @function(reads="counts means squares", writes="means squares out", name="aggregate")

@@ -137,6 +137,21 @@ class Stage(NamedTuple):
     reverse: bool = False
 
 
+def stages(i: Instruction, operand: str = "operand") -> list[Stage]:
+    """The operators op0 and op1 of an instruction that aren't left out."""
+    return [
+        Stage(ALU[i["op" + n]], i[operand + n], i["reverse" + n])
+        for n in "01"
+        if i["op" + n] is not None
+    ]
+
+
+def through_operators(i: Instruction, kit: Kit) -> list[Operation]:
+    """The meaning of instructions that take data through op0 and op1, and no more."""
+    work = staged(kit, i["dst"], i["data"], *stages(i))
+    return work.wrap(*work.ops)
+
+
 class Staged(NamedTuple):
     """What takes data through operators.
 

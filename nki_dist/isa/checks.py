@@ -181,13 +181,23 @@ def number_or_column(i: Instruction, arch: Arch, names: tuple[str, ...], of: str
         scalar_or_column(name, i[name], i[of].shape[0])
 
 
+@rule
+def one_per_partition(i: Instruction, arch: Arch, names: tuple[str, ...], of: str) -> None:
+    """Tiles, or None, with one element for each partition of another operand."""
+    for name in names:
+        column(name, i[name], i[of].shape[0], "{}, one element per partition")
+
+
 def scalar_or_column(name: str, value: Any, partitions: int) -> None:
     """A number, or a tile of one element per partition."""
+    column(name, value, partitions, "a number or a tile of shape {}")
+
+
+def column(name: str, value: Any, partitions: int, allowed: str) -> None:
+    """A tile of one element per partition, if it is a tile."""
     if isinstance(value, Access) and (value.free_size != 1 or value.shape[0] != partitions):
-        message = (
-            f"{name} has shape {value.shape}; allowed: a number or a tile of shape "
-            f"({partitions}, 1)"
-        )
+        form = allowed.format((partitions, 1))
+        message = f"{name} has shape {value.shape}; allowed: {form}"
         raise invalid(message, code="operand-vector", got=value.shape, allowed=(partitions, 1))
 
 

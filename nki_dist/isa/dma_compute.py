@@ -180,7 +180,7 @@ def _gather(i: Instruction, kit: Kit) -> list[Operation]:
     ]
 
 
-@function(reads="source table rows", writes="rows", partial=True, raises=True, name="gather add")
+@function(reads="source table rows", writes="rows", raises=True, name="gather add")
 def _add_gathered(
     source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, rows: np.ndarray
 ) -> None:
@@ -206,7 +206,7 @@ def _scatter(i: Instruction, kit: Kit) -> list[Operation]:
     ]
 
 
-@function(reads="source rows table", writes="table", partial=True, raises=True, name="scatter add")
+@function(reads="source rows table", writes="table", raises=True, name="scatter add")
 def _add_scattered(
     source: np.ndarray,
     rows: np.ndarray,

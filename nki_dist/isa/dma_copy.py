@@ -124,7 +124,7 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
         table, source, choice, _ = g.chosen_rows(src, kit, i["oob_mode"])
         rows = _rows(dst, choice.shape, kit)
         out = kit.view(dst) if rows is None else rows
-        return [op(_gather, source, table, choice, src.dtype, dst.dtype, out)]
+        return [op(gather_rows, source, table, choice, src.dtype, dst.dtype, out)]
     if g.has_vector(dst):
         table, source, choice, overlap = g.chosen_rows(dst, kit, i["oob_mode"])
         rows, load = kit.copied(src, dst.dtype)
@@ -147,8 +147,8 @@ def move(dst: Access, src: Access, kit: Kit, whole: bool) -> list[Operation]:
     return [op(kit.convert(src.dtype, dst.dtype), kit.view(same[0]), kit.view(same[1]))]
 
 
-@function(reads="source table out", writes="out", partial=True, raises=True, name="gather rows")
-def _gather(
+@function(reads="source table out", writes="out", raises=True, name="gather rows")
+def gather_rows(
     source: np.ndarray, table: np.ndarray, choice: g.Chosen, src: DType, dst: DType, out: np.ndarray
 ) -> None:
     """Rows of a table, as another type; those that are left out stay as they are in `out`."""
@@ -181,7 +181,7 @@ def _rows(a: Access, rows: tuple[int, ...], kit: Kit) -> Array | None:
     return reshaped(kit.view(same[0]), rows)
 
 
-@function(reads="source rows table", writes="table", partial=True, raises=True, name="scatter rows")
+@function(reads="source rows table", writes="table", raises=True, name="scatter rows")
 def _scatter(
     source: np.ndarray, rows: np.ndarray, choice: g.Chosen, overlap: bool, table: np.ndarray
 ) -> None:
@@ -192,11 +192,8 @@ def _scatter(
 
 @dma_copy.cost
 def _cost(i: Instruction, arch: Arch) -> Cost:
-    return transfer_cost(i["dst"], i["src"])
-
-
-def transfer_cost(dst: Access, src: Access) -> Cost:
     """Bytes moved and contiguous pieces on the more scattered side."""
+    dst, src = i["dst"], i["src"]
     return Cost(dma_bytes=max(dst.nbytes, src.nbytes), dma_elements=max(pieces(dst), pieces(src)))
 
 

@@ -10,17 +10,17 @@ from nki_dist.dtypes import uint32
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_priority, same_dtype
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.dma_copy import pieces
+from nki_dist.isa.dma_copy import gather_rows, pieces
 from nki_dist.isa.effects import Effects, Mask, moves, of_one
 from nki_dist.isa.enums import dge_mode, oob_mode
-from nki_dist.isa.gather import Chosen, chosen_rows, has_vector, refuse_indirection
+from nki_dist.isa.gather import chosen_rows, has_vector, refuse_indirection
 from nki_dist.isa.operands import HBM, SBUF, Choice, Custom, Number, read, write
 from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.transfers import Block, cut, permuted
-from nki_dist.ops.function import copy, function
+from nki_dist.ops.function import copy
 from nki_dist.program import Access, Instruction
 
-_AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+AXES: Final[dict[int, tuple[int, ...]]] = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 _HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
 
 
@@ -31,8 +31,8 @@ def _axes(name: str, value: Any) -> list[int] | None:
         axes = tuple(n.__index__() for n in value)
     except (TypeError, AttributeError):
         raise wrong_value(name, value, "None or a tuple of ints", code="axis", hint="") from None
-    if axes not in _AXES.values():
-        allowed = ", ".join(map(str, _AXES.values()))
+    if axes not in AXES.values():
+        allowed = ", ".join(map(str, AXES.values()))
         raise wrong_value(name, axes, allowed, code="axis", hint="")
     return list(axes)
 
@@ -40,7 +40,7 @@ def _axes(name: str, value: Any) -> list[int] | None:
 @of_one
 def _transposed(i: Instruction, m: np.ndarray) -> Mask:
     """Elements move as the axes say."""
-    return m.transpose(_AXES[m.ndim])
+    return m.transpose(AXES[m.ndim])
 
 
 @instruction(
@@ -81,7 +81,7 @@ def dma_transpose(
 def _shapes(i: Instruction, arch: Arch) -> None:
     dst, src = i["dst"], i["src"]
     refuse_indirection("src", src)
-    axes = _AXES.get(len(src.shape))
+    axes = AXES.get(len(src.shape))
     if axes is None:
         message = f"src has shape {src.shape}; allowed: 2, 3 or 4 dimensions"
         raise invalid(message, code="shape-rank", got=len(src.shape), least=2, most=4)
@@ -184,7 +184,7 @@ def _check_gather(src: Access, arch: Arch) -> None:
 @dma_transpose.rows
 def _rows(i: Instruction) -> list[Block]:
     """A row is one of src; its elements go to as many partitions."""
-    src, axes = i["src"], _AXES[len(i["src"].shape)]
+    src, axes = i["src"], AXES[len(i["src"].shape)]
     pair = {"dst": permuted(i["dst"], axes), "src": src}
     if not has_vector(src):
         return [Block(pair, ("src",), {"dst": axes})]
@@ -198,36 +198,15 @@ def _rows(i: Instruction) -> list[Block]:
 def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src = i["dst"], i["src"]
     # All three permutations are their own inverse.
-    target = kit.raw(dst).transpose(_AXES[len(src.shape)])
+    target = kit.raw(dst).transpose(AXES[len(src.shape)])
     if has_vector(src):
         table, source, choice, _ = chosen_rows(src, kit, i["oob_mode"], columns=True)
-        shape = choice.shape
-        # Where rows are taken apart into runs, a mask goes over all but a run's dimension.
-        lead = 1 if shape[0] == src.shape[0] else len(src.shape) - (shape[1] > 1)
-        bits = table.view(src.dtype.raw)
-        return [op(_gather, source, bits, choice, src.shape[:lead], target)]
+        out = target.view(src.dtype.storage)
+        return [op(gather_rows, source, table, choice, src.dtype, src.dtype, out)]
     if src.storage is not dst.storage:
         return [op(copy, target, kit.raw(src))]
     middle = kit.scratch(src.shape, src.dtype.raw)
     return [op(copy, middle, kit.raw(src)), op(copy, target, middle)]
-
-
-@function(
-    reads="source bits target", writes="target", partial=True, raises=True, name="gather columns"
-)
-def _gather(
-    source: np.ndarray,
-    bits: np.ndarray,
-    choice: Chosen,
-    lead: tuple[int, ...],
-    target: np.ndarray,
-) -> None:
-    """Rows of a table; those that are left out stay as they are. `lead` is a mask's shape."""
-    places, valid = choice.read(source)
-    if valid is None:
-        target[...] = bits[places].reshape(target.shape)
-    else:
-        target[valid.reshape(lead)] = bits[places].reshape(-1, *target.shape[len(lead) :])
 
 
 @dma_transpose.cost

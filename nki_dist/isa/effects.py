@@ -133,11 +133,6 @@ class Effects:
         """Whether each result is known to depend on the elements in its place alone, or on none."""
         return self.unwritten.rule in (_ELEMENTWISE, CLEAN.rule)
 
-    @property
-    def by_row(self) -> bool:
-        """Whether what it gives a partition is known to depend on that partition alone."""
-        return self.by_element or self.unwritten.rule is _SCAN
-
     def states(self, i: Instruction) -> list[tuple[str, str]]:
         """The state that an instruction touches: equal for those that depend on each other."""
         if self.state is State.SUMS:
@@ -236,6 +231,9 @@ def _joined(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Mask:
 CLEAN: Final = Unwritten(lambda i, sources, mask_of: {}, ())
 OPTIMISTIC: Final = Unwritten(lambda i, sources, mask_of: {}, ())
 
+# Of instructions that only compute what they write, from no tensor whose elements are followed.
+NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
+
 
 @passes_on
 def elementwise(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
@@ -256,4 +254,3 @@ def scan(i: Instruction, sources: tuple[str, ...], mask_of: MaskOf) -> Results:
 
 
 _ELEMENTWISE: Final = elementwise("").rule
-_SCAN: Final = scan("").rule

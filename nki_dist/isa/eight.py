@@ -29,7 +29,7 @@ from nki_dist.isa.effects import (
 )
 from nki_dist.isa.kit import Array, Kit, last_writes
 from nki_dist.isa.operands import Number, read, write
-from nki_dist.isa.rows import load_rows, private_rows, save_rows
+from nki_dist.isa.rows import load_rows, private_rows
 from nki_dist.isa.spec import Access, Instruction, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast
@@ -76,7 +76,7 @@ def max8(dst=write(), src=read(), name=None):
 def _max8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     values, load = private_rows(kit, i["src"])
     result = kit.scratch((values.shape[0], EIGHT))
-    return [load, op(_largest_of, values, result), save_rows(kit, i["dst"], result)]
+    return [load, op(_largest_of, values, result), kit.save(i["dst"], result)]
 
 
 @function(reads="values", writes="values result", name="eight largest")
@@ -227,14 +227,14 @@ def _nc_match_replace8_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         op(copy, result, values),
         *search,
         op(_replace, found, b.single(i["imm"]), result),
-        save_rows(kit, i["dst"], result),
+        kit.save(i["dst"], result),
     ]
     if i["dst_idx"] is not None:
         ops.append(save_indices(kit, i["dst_idx"], found))
     return ops
 
 
-@function(reads="found result", writes="result", partial=True, name="replace found")
+@function(reads="found result", writes="result", name="replace found")
 def _replace(found: np.ndarray, imm: np.float32, result: np.ndarray) -> None:
     """Another value where something was found."""
     lane, slot = np.nonzero(found < result.shape[1])

@@ -124,17 +124,13 @@ def _count(i: Instruction, arch: Arch) -> int:
 def _check(i: Instruction, arch: Arch) -> None:
     dst, src, index = i["dst"], i["src_buffer"], i["index"]
     core = arch.gpsimd_core_partitions
-    partitions = {dst.shape[0], src.shape[0], index.shape[0]}
-    if len(partitions) > 1 or src.shape[0] % core:
-        raise invalid(
-            f"dst has {dst.shape[0]} partitions, src_buffer {src.shape[0]}, index "
-            f"{index.shape[0]}; must be the same multiple of {core}",
-            code="partition-multiple",
-            dst=dst.shape[0],
-            src_buffer=src.shape[0],
-            index=index.shape[0],
-            multiple=core,
+    got = {name: i[name].shape[0] for name in ("dst", "src_buffer", "index")}
+    if len({*got.values()}) > 1 or got["dst"] % core:
+        message = (
+            f"dst has {got['dst']} partitions, src_buffer {got['src_buffer']}, index "
+            f"{got['index']}; must be the same multiple of {core}"
         )
+        raise invalid(message, code="partition-multiple", **got, multiple=core)
     same_dtype("dst src_buffer", "a gather doesn't convert")(i, arch)
     width, count, most = i["num_elem_per_idx"], _count(i, arch), core * index.free_size
     if width not in _WIDTHS:

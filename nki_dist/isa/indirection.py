@@ -82,15 +82,12 @@ def _check_places(i: Instruction, used: Sequence[str], source: str, arch: Arch) 
     """Partitions that must agree, where the kernel has placed the tensors."""
     for name in used:
         index = _index(i[name])
-        start = _start(index)
-        if start is not None and start % arch.partition_quadrant:
+        start, unit = _start(index), arch.partition_quadrant
+        if start is not None and start % unit:
             message = (
-                f"the index of {name} starts at partition {start}; must be a multiple of "
-                f"{arch.partition_quadrant}"
+                f"the index of {name} starts at partition {start}; must be a multiple of {unit}"
             )
-            raise invalid(
-                message, code="partition-start", got=start, multiple=arch.partition_quadrant
-            )
+            raise invalid(message, code="partition-start", got=start, multiple=unit)
         if name != "dst":
             _same_start(f"{name} and its index", i[name], index)
     if "dst" in used:

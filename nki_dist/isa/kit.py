@@ -13,6 +13,7 @@ offsets, which DMA meanings resolve themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,7 +75,9 @@ class Kit:
         workspace: scratch shared with other cores of the thread; one's own if None.
     """
 
-    wires: Any  # those of the core, or what stands for them where there is none
+    # Those of the core, or what stands for them where there is none.
+    wires: Any
+    registers: Any  # of the sequencer; operations name them by `RegisterNumber`
 
     def __init__(
         self,
@@ -86,10 +89,11 @@ class Kit:
         self._buffer = buffer
         self.core = core
         self.slot, self.state, self.wires = core
+        self.registers = core.state.registers
         self.arch = arch
-        self._workspace = workspace or Workspace()
+        self.workspace = workspace or Workspace()  # that the cores of the thread share
         self._per_instruction: dict[tuple[int, int], np.ndarray] = {}
-        self._scratch = self._workspace.arrays
+        self._scratch = self.workspace.arrays
         self._slot = 0
         # One entry for two bytes of a PSUM storage: which elements the next matmul adds to.
         self.masks: dict[int, np.ndarray] = {}
@@ -109,21 +113,11 @@ class Kit:
         """
         self._slot = 0
         self.named = False
-        self._scratch = self._per_instruction if waits else self._workspace.arrays
-
-    @property
-    def casts(self) -> Scratch:
-        """Working memory of conversions, which those who run in turn share."""
-        return self._workspace.casts
-
-    @property
-    def workspace(self) -> Workspace:
-        """Scratch that the cores of the thread share."""
-        return self._workspace
+        self._scratch = self._per_instruction if waits else self.workspace.arrays
 
     def step(self, operations: Sequence[Operation]) -> Step:
         """A function that carries out operations on arrays of this kit."""
-        return step_of(operations, self._workspace.casts)
+        return step_of(operations, self.workspace.casts)
 
     # ---- arrays ---------------------------------------------------------------------------
 
@@ -190,12 +184,6 @@ class Kit:
         """The rank that runs the program."""
         return self.slot.rank
 
-    @property
-    def registers(self) -> Any:
-        """What holds the registers of the sequencer; operations name them by
-        `RegisterNumber`."""
-        return self.state.registers
-
     def accumulating(self, a: Access) -> Array:
         """Which elements of a PSUM tile hold what matmuls left, where that is decided at run time.
 
@@ -226,19 +214,15 @@ class Kit:
         if all(a.shape == first for a in accesses):
             return list(accesses)
         keep = 0 if whole else 1
-        patterns = refine([list(zip(a.shape[keep:], a.strides[keep:])) for a in accesses])
-        if patterns is None:
+        common = refine([(a.shape[keep:], a.strides[keep:]) for a in accesses])
+        if common is None:
             return None
+        free, strides = common
         return [
             Access(
-                a.storage,
-                a.offset,
-                a.shape[:keep] + tuple(n for n, _ in p),
-                a.strides[:keep] + tuple(s for _, s in p),
-                a.dtype,
-                a.dynamic,
+                a.storage, a.offset, a.shape[:keep] + free, a.strides[:keep] + s, a.dtype, a.dynamic
             )
-            for a, p in zip(accesses, patterns)
+            for a, s in zip(accesses, strides)
         ]
 
     def convert(self, src: DType, dst: DType) -> Function:
@@ -277,6 +261,12 @@ class Kit:
             return array, [op(convert, view[last], array[last])]
         return array, [op(convert, view, array)]
 
+    def save(self, a: Access, array: Array, compute: DType = float32) -> Operation:
+        """What writes a contiguous array with the operand's element order to the operand."""
+        last = last_writes(a) or ()
+        source = array.reshape(a.shape)[last]
+        return op(self.convert(compute, a.dtype), self.view(a)[last], source)
+
     def elementwise(
         self, dst: Access, srcs: Sequence[Access], compute: DType = float32
     ) -> tuple[Array, list[Array], Wrap]:
@@ -288,42 +278,27 @@ class Kit:
             (out, inputs, around): `around(*ops)` is the instruction: conversions in, these,
             conversion out.
         """
-        full = [a for a in srcs if a.free_size != 1 or dst.free_size == 1]
-        same = self.congruent([dst, *full])
+        one = dst.free_size == 1
+        whole = [one or a.free_size != 1 for a in srcs]
+        same = self.congruent([dst, *compress(srcs, whole)])
         if same is None:
             return self._through_copies(dst, srcs, compute)
-        out_access, full_accesses = same[0], iter(same[1:])
-        rank = len(out_access.shape)
-        inputs: list[Array] = []
-        before: list[Operation] = []
-        used: list[Access] = []
-        for a in srcs:
-            if a.free_size != 1 or dst.free_size == 1:
-                a = next(full_accesses)
-            else:
-                a = per_partition(a, rank)
-            used.append(a)
-            array, steps = self.load(a, compute)
-            inputs.append(array)
-            before += steps
-        out, after = self.store(out_access, compute, used)
-        return out, inputs, _wrap(before, after)
+        shaped, rank = iter(same[1:]), len(same[0].shape)
+        used = [next(shaped) if w else per_partition(a, rank) for a, w in zip(srcs, whole)]
+        loaded = [self.load(a, compute) for a in used]
+        out, after = self.store(same[0], compute, used)
+        before = [step for _, steps in loaded for step in steps]
+        return out, [array for array, _ in loaded], _wrap(before, after)
 
     def _through_copies(
         self, dst: Access, srcs: Sequence[Access], compute: DType
     ) -> tuple[Array, list[Array], Wrap]:
         shape = (dst.shape[0], dst.free_size)
-        inputs: list[Array] = []
-        before: list[Operation] = []
-        for a in srcs:
-            array, filled = self.copied(a, compute)
-            before.append(filled)
-            inputs.append(array.reshape(a.shape[0], -1))
+        copied = [self.copied(a, compute) for a in srcs]
+        inputs = [array.reshape(array.shape[0], -1) for array, _ in copied]
         out = self.scratch(shape, compute.storage)
-        convert = self.convert(compute, dst.dtype)
-        last = last_writes(dst) or ()
-        after = [op(convert, self.view(dst)[last], out.reshape(dst.shape)[last])]
-        return out, inputs, _wrap(before, after)
+        before = [filled for _, filled in copied]
+        return out, inputs, _wrap(before, [self.save(dst, out, compute)])
 
 
 def per_partition(a: Access, rank: int) -> Access:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import same_dtype, same_tile
-from nki_dist.isa.effects import CLEAN, EXCHANGED, OPTIMISTIC, Effects, Exchange, Meets
+from nki_dist.isa.effects import EXCHANGED, NOTHING_ELSE, OPTIMISTIC, Effects, Exchange, Meets
 from nki_dist.isa.enums import dma_engine, engine
 from nki_dist.isa.operands import ANYWHERE, SBUF, Choice, Custom, Number, Tensor, read, write
 from nki_dist.isa.spec import Arch, Cost, Kit, instruction, may_reject
@@ -45,7 +45,7 @@ def _hands(i: Instruction) -> Access | None:
 
 @instruction(
     engines="gpsimd vector scalar tensor sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     table="",
     accumulates=False,
     chains=False,

@@ -29,20 +29,16 @@ from nki_dist.isa.tracing import may_reject
 from nki_dist.ops.arrays import add_where
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, op
+from nki_dist.ops.place import joined
 from nki_dist.program import Access, Instruction
 
 
 def flat(a: Access) -> Access | None:
     """The operand with one free dimension, or None where its strides need two."""
-    dims = [(n, s) for n, s in zip(a.shape[1:], a.strides[1:], strict=True) if n > 1]
-    if not dims:
-        return Access(a.storage, a.offset, (a.shape[0], 1), (a.strides[0], 1), a.dtype)
-    size, stride = dims.pop()
-    while dims:
-        n, s = dims.pop()
-        if s != size * stride:
-            return None
-        size *= n
+    dims = joined(a.shape[1:], a.strides[1:])
+    if len(dims) > 1:
+        return None
+    size, stride = dims[0] if dims else (1, 1)
     return Access(a.storage, a.offset, (a.shape[0], size), (a.strides[0], stride), a.dtype)
 
 

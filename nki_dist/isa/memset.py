@@ -10,7 +10,7 @@ from nki_dist.dtypes import DType, float8_e8m0fnu, float32
 from nki_dist.dtypes.casts import converter
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import not_in_psum
-from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.effects import NOTHING_ELSE
 from nki_dist.isa.enums import engine
 from nki_dist.isa.operands import ANYWHERE, Number, write
 from nki_dist.isa.spec import Arch, Cost, Kit, Operation, instruction, may_reject, op, todays_kernel
@@ -21,7 +21,7 @@ from nki_dist.program import Instruction
 
 @instruction(
     engines="vector gpsimd",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     fills="value",
     checks=[not_in_psum("dst")],
 )
@@ -78,6 +78,11 @@ def constant(value: float, dtype: DType) -> np.ndarray:
     """`value` as one element of the dtype's storage."""
     if dtype.is_integer or dtype.is_mx or (dtype is float8_e8m0fnu and value == 0):
         return np.array(int(value) & ((1 << dtype.bits) - 1), np.uint64).astype(dtype.raw)
+    return bits_of(value, dtype)
+
+
+def bits_of(value: float, dtype: DType) -> np.ndarray:
+    """`value` as float32, rounded to the dtype: one element of its bits."""
     out = np.empty((), dtype.storage)
     with np.errstate(all="ignore"):
         converter(float32, dtype)(out, np.array(value, np.float32))

@@ -19,8 +19,8 @@ from nki_dist.isa.checks import check_elements, check_result
 from nki_dist.isa.effects import Effects, Mask, of_one, tile_of
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.kit import Array
-from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import PSUM, SBUF, Custom, read, write
+from nki_dist.isa.reach import start_partition
 from nki_dist.isa.spec import Access, Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import array_tile, per_element, product_cycles
 from nki_dist.ops.function import function
@@ -38,15 +38,10 @@ def scale_rows(partitions: int) -> np.ndarray:
 
 
 def check_partitions(name: str, a: Access, arch: Arch) -> None:
-    if a.shape[0] % _QUADRANT or a.shape[0] > arch.partitions:
-        raise invalid(
-            f"{name} has {a.shape[0]} partitions; must be a multiple of {_QUADRANT}, at most "
-            f"{arch.partitions}",
-            code="partition-multiple",
-            got=a.shape[0],
-            multiple=_QUADRANT,
-            most=arch.partitions,
-        )
+    got, unit, most = a.shape[0], _QUADRANT, arch.partitions
+    if got % unit or got > most:
+        message = f"{name} has {got} partitions; must be a multiple of {unit}, at most {most}"
+        raise invalid(message, code="partition-multiple", got=got, multiple=unit, most=most)
 
 
 def check_scale(name: str, scale: Access, partitions: int, elements: int) -> None:
@@ -129,7 +124,7 @@ def _quantize_mx_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return [load, op(_quantize, values, dst.dtype, kit.raw(dst), kit.raw(scale))]
 
 
-@function(reads="values codes", writes="values target codes", partial=True, name="quantize")
+@function(reads="values codes", writes="values target codes", name="quantize")
 def _quantize(values: np.ndarray, packed: d.DType, target: np.ndarray, codes: np.ndarray) -> None:
     """Values as packed ones and, in some rows of `codes`, their scales."""
     partitions = len(target)
@@ -189,16 +184,13 @@ def nc_matmul_mx(
 def _nc_matmul_mx_check(i: Instruction, arch: Arch) -> None:
     stationary, moving = i["stationary"], i["moving"]
     check_partitions("stationary", stationary, arch)
-    columns = stationary.free_size
-    if columns % 2 or columns > arch.stationary_free_max:
-        raise invalid(
+    columns, most = stationary.free_size, arch.stationary_free_max
+    if columns % 2 or columns > most:
+        message = (
             f"stationary has {columns} elements in its free dimensions (shape "
-            f"{stationary.shape}); must be even, at most {arch.stationary_free_max}",
-            code="matmul-stationary-size",
-            got=columns,
-            multiple=2,
-            most=arch.stationary_free_max,
+            f"{stationary.shape}); must be even, at most {most}"
         )
+        raise invalid(message, code="matmul-stationary-size", got=columns, multiple=2, most=most)
     m.check_sizes(i, columns, moving.free_size, arch)
     for name in ("stationary", "moving"):
         check_scale(f"{name}_scale", i[f"{name}_scale"], i[name].shape[0], i[name].free_size)

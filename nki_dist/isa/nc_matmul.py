@@ -89,15 +89,13 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     stationary, moving, double = i["stationary"], i["moving"], _double(i)
     if double:
         _check_double_row(i, arch)
-    columns = _free(stationary, double)
-    if columns > arch.stationary_free_max:
+    columns, most = _free(stationary, double), arch.stationary_free_max
+    if columns > most:
         message = (
             f"stationary has {columns} elements in its free dimensions (shape "
-            f"{stationary.shape}); at most {arch.stationary_free_max}"
+            f"{stationary.shape}); at most {most}"
         )
-        raise invalid(
-            message, code="matmul-stationary-size", got=columns, most=arch.stationary_free_max
-        )
+        raise invalid(message, code="matmul-stationary-size", got=columns, most=most)
     m.check_sizes(i, columns, _free(moving, double), arch)
     m.check_tiling(i, arch, stationary.shape[0], columns, row_only=double)
 

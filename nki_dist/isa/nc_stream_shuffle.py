@@ -12,7 +12,8 @@ from nki_dist.isa.checks import same_dtype, same_free_size
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, MaskOf, Results, flattened, moves, passes_on, tile_of
 from nki_dist.isa.operands import Custom, read, write
-from nki_dist.isa.spec import Access, Instruction, Kit, Operation, instruction, op
+from nki_dist.isa.reach import start_partition
+from nki_dist.isa.spec import Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import put, take
 from nki_dist.ops.function import copy
@@ -34,12 +35,6 @@ def _mask(name: str, value: Any) -> list[int]:
             message = f"{name}[{n}]={m}; allowed: 0 to 31, or 255 to keep"
             raise invalid(message, code="shuffle-mask", got=m)
     return mask
-
-
-def start_partition(a: Access) -> int:
-    """First partition, counted from the memory's where the address is known."""
-    base = a.storage.address[0] if a.storage.address is not None else 0
-    return base + a.start_partition
 
 
 @passes_on

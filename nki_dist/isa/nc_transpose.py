@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nki_dist.dtypes import bfloat16, float16, float32
@@ -71,14 +69,13 @@ def _shapes(i: Instruction, arch: Arch) -> None:
     check_result(dst, data.free_size, data.shape[0], why)
     tensor = i.engine == "tensor"
     limit = arch.transpose_tensor_max if tensor else arch.transpose_vector_max
-    if max(data.shape[0], data.free_size) > limit:
+    rows, columns = data.shape[0], data.free_size
+    if max(rows, columns) > limit:
         message = (
-            f"data has {data.shape[0]} partitions and {data.free_size} elements in each (shape "
-            f"{data.shape}); the {i.engine} engine transposes at most ({limit}, {limit})"
+            f"data has {rows} partitions and {columns} elements in each (shape {data.shape}); the "
+            f"{i.engine} engine transposes at most ({limit}, {limit})"
         )
-        raise invalid(
-            message, code="transpose-size", got=[data.shape[0], data.free_size], most=[limit, limit]
-        )
+        raise invalid(message, code="transpose-size", got=[rows, columns], most=[limit, limit])
 
 
 @nc_transpose.check
@@ -102,8 +99,7 @@ def _types(i: Instruction, arch: Arch) -> None:
 def _memories(i: Instruction, arch: Arch) -> None:
     if i.engine != "tensor":
         return
-    expected: dict[str, Any] = {"data": "sbuf", "dst": "psum"}
-    for name, region in expected.items():
+    for name, region in (("data", "sbuf"), ("dst", "psum")):
         if i[name].region.value != region:
             message = (
                 f"{name} is in {i[name].region.value}; the Tensor engine transposes from SBUF to "

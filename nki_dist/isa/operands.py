@@ -105,7 +105,6 @@ class Tensor(Role):
         optional: None is allowed.
         many: a list of tensors.
         scalar: a Python number is allowed instead (else a (P, 1) tile).
-        register: a register is allowed instead.
         wide: 64-bit integers are allowed.
         any_start: the operand may start at any partition, whatever the engine.
         indirect: partitions per group of offsets (16 or 32) if `.indirect()` views are allowed.
@@ -117,7 +116,6 @@ class Tensor(Role):
     optional: bool = False
     many: bool = False
     scalar: bool = False
-    register: bool = False
     wide: bool = False
     any_start: bool = False
     indirect: int = 0
@@ -159,21 +157,16 @@ class Tensor(Role):
             return None
         if self.scalar and isinstance(value, (int, float, np.number, np.bool_)):
             return _number(name, value)
-        if self.register and isinstance(value, VirtualRegister):
-            return value.narrow(name)
         if self.many and isinstance(value, (list, tuple)):
             return [self.accept(f"{name}[{i}]", v) for i, v in enumerate(value)]
         kinds = ["a tensor"]
         kinds += ["a number"] if self.scalar else []
-        kinds += ["a register"] if self.register else []
         kinds += ["None"] if self.optional else []
-        if isinstance(value, np.ndarray):
-            message = (
-                f"{name} is a NumPy array of shape {value.shape}; allowed: {' or '.join(kinds)}"
-                f"{advice(value)}"
-            )
+        array = isinstance(value, np.ndarray)
+        got = f"a NumPy array of shape {value.shape}" if array else described(value)
+        message = f"{name} is {got}; allowed: {' or '.join(kinds)}{advice(value)}"
+        if array:
             raise invalid(message, code="array-as-operand", shape=value.shape)
-        message = f"{name} is {described(value)}; allowed: {' or '.join(kinds)}{advice(value)}"
         raise invalid(message, code="operand-kind", got=value)
 
     def _addressed(self, name: str, a: Access) -> Access:

@@ -9,8 +9,8 @@ from nki_dist.errors import invalid
 from nki_dist.isa.affine import as_int32
 from nki_dist.isa.checks import check_elements, check_range, same_partitions, same_tile
 from nki_dist.isa.effects import OPTIMISTIC, Effects, moves
-from nki_dist.isa.nc_stream_shuffle import start_partition
 from nki_dist.isa.operands import SBUF, Custom, Number, read, write
+from nki_dist.isa.reach import start_partition
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import on_gpsimd
 from nki_dist.ops.function import copy, function
@@ -202,7 +202,7 @@ def _topk_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(_topk_select, kit.raw(i["src"]), i["n"], k, share, values, places)]
 
 
-@function(reads="bits", writes="values places", partial=True, name="top k")
+@function(reads="bits values places", writes="values places", name="top k")
 def _topk_select(
     bits: np.ndarray, n: int, k: int, share: int, values: np.ndarray, places: np.ndarray
 ) -> None:

@@ -21,7 +21,7 @@ from nki_dist.isa.effects import CLEAN, Effects, State, elementwise, moves
 from nki_dist.isa.enums import engine
 from nki_dist.isa.operands import read, write
 from nki_dist.isa.randomness import APPROXIMATE, draw, uniform
-from nki_dist.isa.rows import column, save_rows
+from nki_dist.isa.rows import column
 from nki_dist.isa.spec import Arch, Kit, Operation, instruction, op, require_generation
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.arrays import cast, copy_where
@@ -114,7 +114,7 @@ def _rand2_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         drawn,
         op(uniform, bits, values),
         op(_spread, values, low, high),
-        save_rows(kit, dst, values),
+        kit.save(dst, values),
     ]
 
 

@@ -6,11 +6,12 @@ partitions that engines can access. What an operand may be besides is its role's
 
 from __future__ import annotations
 
-from nki_dist.arch import Arch, allowed_start_partitions, start_partition_allowed
+from nki_dist.arch import Arch, allowed_start_partitions
 from nki_dist.codes.picture import outside
 from nki_dist.errors import OutOfBoundsError, invalid
 from nki_dist.isa.indirection import table
 from nki_dist.isa.tracing import todays_kernel
+from nki_dist.ops.place import joined
 from nki_dist.program import Access
 from nki_dist.program.access import reach
 
@@ -33,34 +34,21 @@ def check_inside(name: str, a: Access) -> None:
         step = a.strides[0] * size
         if a.shape[0] > 1 and step not in (0, row) and todays_kernel():
             message = (
-                f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} goes "
-                f"from partition to partition in steps of {step} bytes; {whole.label} has {row} "
-                "bytes per partition, and partitions can't be skipped. Use a pattern for each "
-                "run of partitions"
+                f"{name}: the access pattern {_text(a)} goes from partition to partition in steps "
+                f"of {step} bytes; {whole.label} has {row} bytes per partition, and partitions "
+                "can't be skipped. Use a pattern for each run of partitions"
             )
             raise invalid(message, code="partition-step", got=step, allowed=row)
         column = a.offset * size % row
         if column + low * size < 0 or column + (high + 1) * size > row:
-            raise _spilled(name, a, column + low * size, column + (high + 1) * size)
+            raise _beyond(name, a, column + low * size, column + (high + 1) * size, True)
     low += a.offset
     high += a.offset
     if dynamic is None:
         first, last = reach(a.shape[:1], a.strides[:1])
         low, high = low + first, high + last
     if low < 0 or (high + 1) * size > a.storage.nbytes:
-        raise OutOfBoundsError(
-            f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
-            f"{a.offset} covers bytes [{low * size}, {(high + 1) * size}) of {a.storage.label}, "
-            f"which has {a.storage.nbytes}",
-            code="access-range",
-            numbers={"low": low * size, "high": (high + 1) * size, "most": a.storage.nbytes},
-            picture=outside(
-                f"bytes of {a.storage.label}",
-                (a.storage.nbytes,),
-                0,
-                [(low * size, (high + 1) * size)],
-            ),
-        )
+        raise _beyond(name, a, low * size, (high + 1) * size)
 
 
 def check_dimensions(name: str, a: Access) -> None:
@@ -69,12 +57,7 @@ def check_dimensions(name: str, a: Access) -> None:
     The compiler of Beta 1 made several instructions of one with more, as for nki-samples'
     `interpolate_trilinear_2x_fwd`.
     """
-    pieces: list[int] = []
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if n > 1 and not (pieces and pieces[-1] == n * stride):
-            pieces.append(stride)
-        elif n > 1:
-            pieces[-1] = stride
+    pieces = joined(a.shape[1:], a.strides[1:])
     if len(pieces) > 4 and todays_kernel():
         message = (
             f"{name} has shape {a.shape} and strides {a.strides}, {len(pieces)} free dimensions "
@@ -83,29 +66,38 @@ def check_dimensions(name: str, a: Access) -> None:
         raise invalid(message, code="shape-rank", got=len(pieces), most=4)
 
 
-def _spilled(name: str, a: Access, low: int, high: int) -> OutOfBoundsError:
+def _beyond(
+    name: str, a: Access, low: int, high: int, by_partition: bool = False
+) -> OutOfBoundsError:
+    """The error of a pattern whose bytes, of the storage or of each partition, aren't all there."""
+    whole, label = a.storage, a.storage.label
+    shape: tuple[int, ...] = (whole.nbytes,)
+    where, what, why = label, f"bytes of {label}", ""
+    if by_partition:
+        shape = (whole.partitions, whole.partition_bytes)
+        where, what = f"a partition of {label}", f"bytes of each partition of {label}"
+        why = " there; only dimension 0 goes from partition to partition"
     return OutOfBoundsError(
-        f"{name}: the access pattern {[list(p) for p in zip(a.strides, a.shape)]} at offset "
-        f"{a.offset} covers bytes [{low}, {high}) of a partition of {a.storage.label}, which has "
-        f"{a.storage.partition_bytes} there; only dimension 0 goes from partition to partition",
+        f"{name}: the access pattern {_text(a)} at offset {a.offset} covers bytes [{low}, {high}) "
+        f"of {where}, which has {shape[-1]}{why}",
         code="access-range",
-        numbers={"low": low, "high": high, "most": a.storage.partition_bytes},
-        picture=outside(
-            f"bytes of each partition of {a.storage.label}",
-            (a.storage.partitions, a.storage.partition_bytes),
-            1,
-            [(low, high)],
-        ),
+        numbers={"low": low, "high": high, "most": shape[-1]},
+        picture=outside(what, shape, len(shape) - 1, [(low, high)]),
     )
+
+
+def _text(a: Access) -> list[list[int]]:
+    return [list(p) for p in zip(a.strides, a.shape)]
 
 
 def engine_reaches(a: Access, arch: Arch) -> bool:
     """Whether a compute engine can access an on-chip operand's partitions (arch.limits)."""
-    return start_partition_allowed(_start(a), a.shape[0], arch)
+    return start_partition(a) in allowed_start_partitions(a.shape[0], arch)
 
 
-def _start(a: Access) -> int:
-    """First partition; tensors without an address are placed where engines reach all of them."""
+def start_partition(a: Access) -> int:
+    """First partition, counted from the memory's where the address is known: tensors without one
+    are placed where engines reach all of them."""
     address = a.storage.address
     return a.start_partition + (0 if address is None else address[0])
 
@@ -113,12 +105,10 @@ def _start(a: Access) -> int:
 def check_start(name: str, a: Access, arch: Arch) -> None:
     """Compute engines access partitions from the start of a quadrant only."""
     if not engine_reaches(a, arch):
-        starts = allowed_start_partitions(a.shape[0], arch)
-        allowed = ", ".join(map(str, starts)) or "nowhere"
+        first, count = start_partition(a), a.shape[0]
+        allowed = ", ".join(map(str, allowed_start_partitions(count, arch))) or "nowhere"
         message = (
-            f"{name} starts at partition {_start(a)} of {a.region.value} ({a.storage.label}); an "
-            f"engine accesses {a.shape[0]} partitions from {allowed} only"
+            f"{name} starts at partition {first} of {a.region.value} ({a.storage.label}); an "
+            f"engine accesses {count} partitions from {allowed} only"
         )
-        raise invalid(
-            message, code="partition-start", got=_start(a), partitions=a.shape[0], allowed=allowed
-        )
+        raise invalid(message, code="partition-start", got=first, partitions=count, allowed=allowed)

@@ -33,6 +33,11 @@ SHORT: Final = 16  # elements of rows that can all be added side by side
 BLOCK: Final = 512  # otherwise so many, for whose elements there is room in a cache
 SUMS: Final = frozenset({"add", "average"})  # operators that add rows side by side
 
+# NumPy folds and accumulates with these in order, but for sums of rows.
+FOLDS: Final[Mapping[str, np.ufunc]] = MappingProxyType(
+    {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+)
+
 
 def _ufunc(ufunc: np.ufunc) -> Reducer:
     return lambda a: ufunc.reduce(a, axis=-1)
@@ -118,11 +123,8 @@ _INTEGER: Final[Mapping[str, np.ufunc]] = MappingProxyType(
         "bitwise_and": np.bitwise_and,
         "bitwise_or": np.bitwise_or,
         "bitwise_xor": np.bitwise_xor,
-        "add": np.add,
         "subtract": np.subtract,
-        "multiply": np.multiply,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
+        **FOLDS,
     }
 )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from nki_dist.errors import invalid
 from nki_dist.isa.checks import check_one_element
-from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.effects import NOTHING_ELSE
 from nki_dist.isa.operands import ANYWHERE, Integer, Register, read, write
 from nki_dist.isa.spec import Arch, Kit, current_tracer, instruction
 from nki_dist.isa.timing_rules import fixed
@@ -14,7 +14,6 @@ from nki_dist.ops.function import function
 from nki_dist.ops.operation import Operation, RegisterNumber, op
 from nki_dist.program import Access, Instruction, VirtualRegister
 
-_NOTHING_ELSE = Effects(CLEAN, partial=False, bits=None, state=None)
 _WORD = Integer("a register or a 32-bit int", -(2**31), 2**32 - 1)
 
 
@@ -32,7 +31,7 @@ def register_alloc(x=None):
     return register
 
 
-@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
+@instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))
 def register_move(dst=Register("w", copies="src"), src=_WORD):
     """Copy a register, or a compile-time int, into register `dst`."""
     return locals()
@@ -70,7 +69,7 @@ def store_register(registers: list[int], src: int, bits: int, cell: np.ndarray) 
     cell[()] = registers[src] & ((1 << bits) - 1)
 
 
-@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
+@instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))
 def register_load(dst=Register("w"), src=read(ANYWHERE)):
     """Load register `dst` from a tensor of one 32-bit integer."""
     return locals()
@@ -82,7 +81,7 @@ def _load(i: Instruction, kit: Kit) -> list[Operation]:
     return [op(load_register, kit.registers, cell, RegisterNumber(i["dst"].number))]
 
 
-@instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))
+@instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))
 def register_store(dst=write(ANYWHERE), src=Register("r")):
     """Store register `src` into a tensor of one 32-bit integer."""
     return locals()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from nki_dist.dtypes import DType, float32
-from nki_dist.isa.kit import Array, Kit, last_writes
+from nki_dist.isa.kit import Array, Kit
 from nki_dist.ops.function import copy
 from nki_dist.ops.operation import Operation, is_contiguous, op
 from nki_dist.program import Access
@@ -55,13 +55,6 @@ def private_rows(kit: Kit, a: Access) -> tuple[Array, Operation]:
     """A copy of a tile as (P, N), free to be overwritten, and what makes it."""
     array, filled = kit.copied(a)
     return array.reshape(a.shape[0], -1), filled
-
-
-def save_rows(kit: Kit, a: Access, array: Array, compute: DType = float32) -> Operation:
-    """Write a contiguous array with the tile's element order to the tile."""
-    last = last_writes(a) or ()
-    source = array.reshape(a.shape)
-    return op(kit.convert(compute, a.dtype), kit.view(a)[last], source[last])
 
 
 def flat_rows(kit: Kit, array: Array) -> tuple[Array, list[Operation]]:

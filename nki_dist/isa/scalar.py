@@ -24,7 +24,7 @@ from nki_dist.dtypes import DType, int32, int64
 from nki_dist.errors import CompileError, invalid
 from nki_dist.isa.checks import check_one_element
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.effects import NOTHING_ELSE
 from nki_dist.isa.operands import HBM, SBUF, Custom, Integer, Number, Op, Register, read, write
 from nki_dist.isa.registers import register_load, store_register
 from nki_dist.isa.spec import DOCS, Arch, Kit, current_tracer, instruction, released
@@ -49,7 +49,7 @@ _OPERAND: Final = Integer(
 
 @instruction(
     engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     documented=f"{DOCS}nki.isa.NkiScalar",
     cost=fixed("register_cycles"),
 )
@@ -126,11 +126,6 @@ class NkiScalar(VirtualRegister):
         self.dtype = int32 if dtype is None else dtype
         self.is_comparison = is_comparison
 
-    @classmethod
-    def counting(cls, register: VirtualRegister) -> NkiScalar:
-        """What the body of a loop is given."""
-        return cls(register)
-
     def narrow(self, what: str) -> VirtualRegister:
         """Its register, where 32 bits are taken.
 
@@ -165,7 +160,7 @@ class NkiScalar(VirtualRegister):
             code="scalar-comparison",
         )
 
-    def _compare(self, other: Any) -> NkiScalar:
+    def _compare(self, other: Any) -> Any:
         self._operand("a comparison", other)
         if self.dtype is int64:
             message = "a comparison of NkiScalars of int64; there is none of 64 bits"
@@ -226,19 +221,14 @@ class NkiScalar(VirtualRegister):
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _no_arithmetic
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __pow__ = __rpow__ = _no_arithmetic
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other)
-
-    __le__ = __gt__ = __ge__ = __lt__
+    __lt__ = __le__ = __gt__ = __ge__ = _compare
 
     def __eq__(self, other: Any) -> Any:
         if isinstance(other, (int, float, np.number, VirtualRegister)):
             return self._compare(other)
         return NotImplemented
 
-    def __ne__(self, other: Any) -> Any:
-        return self.__eq__(other)
-
+    __ne__ = __eq__
     __hash__ = VirtualRegister.__hash__
 
     def __bool__(self) -> bool:
@@ -257,8 +247,6 @@ class NkiScalar(VirtualRegister):
 
 # ---- instructions -------------------------------------------------------------------------------
 
-_NOTHING_ELSE: Final = Effects(CLEAN, partial=False, bits=None, state=None)
-
 
 def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
     """Register `dst` becomes the integer of a tensor; `nisa.scalar_load` emits it."""
@@ -266,7 +254,7 @@ def _load(dst=Register("w"), src=read(SBUF | HBM, dtypes=_WIDTHS, wide=True)):
 
 
 _load.__name__ = "scalar_load"
-load = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
+load = instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))(_load)
 
 
 load.meaning(register_load.lower)
@@ -311,7 +299,7 @@ def _store(
 
 
 _store.__name__ = "scalar_store"
-store = instruction(engines="sync", effects=_NOTHING_ELSE, cost=fixed("register_cycles"))(_store)
+store = instruction(engines="sync", effects=NOTHING_ELSE, cost=fixed("register_cycles"))(_store)
 
 
 @store.meaning

@@ -9,13 +9,14 @@ import numpy as np
 from nki_dist import dtypes as d
 from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import initial_value, one_per_partition, registers, summed
+from nki_dist.isa.accumulate import initial_value, registers, summed
 from nki_dist.isa.alu import ALU, CUMULATIVE, TENSOR_SCALAR_REDUCE
-from nki_dist.isa.checks import same_tile, tile_dtype, unpacked
+from nki_dist.isa.checks import one_per_partition, same_tile, tile_dtype, unpacked
 from nki_dist.isa.effects import Effects, State, elementwise, scan
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.operands import FLAG, Choice, Op, read, write
-from nki_dist.isa.rows import column, private_rows, save_rows
+from nki_dist.isa.reductions import FOLDS
+from nki_dist.isa.rows import column, private_rows
 from nki_dist.isa.spec import Arch, Instruction, Kit, instruction
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import copy, function
@@ -91,7 +92,6 @@ def _tensor_scalar_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
 
 _FLOATS = (d.bfloat16, d.float16, d.float32, d.float8_e4m3, d.float8_e4m3fn, d.float8_e5m2)
 _DTYPES = (*_FLOATS, d.int8, d.int16, d.uint8, d.uint16)
-_FOLDS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 
 
 @instruction(
@@ -162,14 +162,14 @@ def _tensor_scalar_cumulative_meaning(i: Instruction, kit: Kit) -> list[Operatio
         op(copy, start, first),
         op(_run, start, op1.name, values),
         op(copy, held, values[:, -1]),
-        save_rows(kit, i["dst"], values),
+        kit.save(i["dst"], values),
     ]
 
 
 @function(reads="start values", writes="values", name="running")
 def _run(start: np.ndarray, operator: str, values: np.ndarray) -> None:
     """Each element of a row becomes what the operator makes of it and all before it."""
-    f32, fold = ALU[operator].f32, _FOLDS.get(operator)
+    f32, fold = ALU[operator].f32, FOLDS.get(operator)
     f32(values[:, 0], start, values[:, 0])
     if fold is not None:
         fold.accumulate(values, axis=-1, out=values)

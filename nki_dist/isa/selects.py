@@ -9,22 +9,21 @@ import numpy as np
 from nki_dist.dtypes import ALL, bool_, float32, int8, int16, int32, tfloat32, uint8, uint16, uint32
 from nki_dist.errors import invalid
 from nki_dist.isa import broadcast as b
-from nki_dist.isa.accumulate import (
-    COMMANDS,
-    accumulate,
-    one_per_partition,
-    read_out,
-    reduces,
-    summed,
-)
+from nki_dist.isa.accumulate import COMMANDS, accumulate, read_out, summed
 from nki_dist.isa.alu import ALU, SELECT_REDUCE
-from nki_dist.isa.checks import number_or_column, one_in_psum, same_tile, unpacked
+from nki_dist.isa.checks import (
+    number_or_column,
+    one_in_psum,
+    one_per_partition,
+    same_tile,
+    unpacked,
+)
 from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import OPTIMISTIC, Effects, State
 from nki_dist.isa.enums import reduce_cmd
 from nki_dist.isa.kit import Kit, per_partition
 from nki_dist.isa.operands import FLAG, Choice, Custom, Number, Op, read, write
-from nki_dist.isa.rows import column, private_rows, save_rows
+from nki_dist.isa.rows import column, private_rows
 from nki_dist.isa.spec import Arch, Cost, Instruction, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, pair_cycles, per_element
 from nki_dist.ops.arrays import copy_where
@@ -188,9 +187,9 @@ def _select_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
         *load_other,
         op(test, predicate, 0, mask),
         op(copy_where, values, other, mask.reshape(values.shape)),
-        save_rows(kit, i["dst"], values),
-        *(total if reduces(cmd) else []),
-        *read_out(kit, "vector", data, i["reduce_res"]),
+        kit.save(i["dst"], values),
+        *total,
+        *read_out(i, kit, data),
     ]
 
 

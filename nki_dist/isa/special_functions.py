@@ -27,7 +27,6 @@ Block = np.ndarray
 
 _BLOCK: Final = 8192
 _TAIL: Final = 200.0  # exp(-_TAIL) is far below float32's smallest number, and exp(2*_TAIL) finite
-_GELU_SIGMOID: Final = 1.702
 _GELU_TANH_SCALE: Final = sqrt(2 / pi)
 _GELU_TANH_CUBIC: Final = 0.044715
 
@@ -53,7 +52,7 @@ def direct(ufunc: Callable[..., np.ndarray]) -> Function:
     return function(reads="x", writes="out", name=f"activation.{ufunc.__name__}")(apply)
 
 
-def blockwise(kernel: Callable[[Block, Block, Block], Block]) -> Function:
+def blockwise(kernel: Callable[[Block, Block, Block], Block], name: str = "") -> Function:
     """`kernel(x, s, t)` on float64 blocks: it may overwrite all three and returns the result."""
 
     def apply(x: np.ndarray, out: np.ndarray) -> None:
@@ -73,7 +72,7 @@ def blockwise(kernel: Callable[[Block, Block, Block], Block]) -> Function:
         if not out.flags.c_contiguous:
             np.copyto(out, target.reshape(out.shape))
 
-    return function(reads="x", writes="out", name=f"activation.{kernel.__name__}")(apply)
+    return function(reads="x", writes="out", name=f"activation.{name or kernel.__name__}")(apply)
 
 
 def _sigmoid_of(x: Block, scale: float, out: Block) -> Block:
@@ -99,13 +98,13 @@ def sigmoid(x: Block, s: Block, t: Block) -> Block:
     return _sigmoid_of(x, 1.0, x)
 
 
-def _gated(x: Block, s: Block, scale: float) -> Block:
+def gated(x: Block, s: Block, t: Block, scale: float) -> Block:
     """x * sigmoid(scale * x); the clamp keeps -inf from meeting 0."""
     _clamp(x, -_TAIL)
     return np.multiply(x, _sigmoid_of(x, scale, s), out=x)
 
 
-def _gated_dx(x: Block, s: Block, t: Block, scale: float) -> Block:
+def gated_dx(x: Block, s: Block, t: Block, scale: float) -> Block:
     """Derivative of x * sigmoid(scale * x): g * (1 + scale * x * (1 - g))."""
     _clamp(x, -_TAIL, _TAIL)
     _sigmoid_of(x, scale, s)
@@ -115,26 +114,6 @@ def _gated_dx(x: Block, s: Block, t: Block, scale: float) -> Block:
     x *= t
     x += 1.0
     return np.multiply(x, s, out=x)
-
-
-def silu(x: Block, s: Block, t: Block) -> Block:
-    """x * sigmoid(x)."""
-    return _gated(x, s, 1.0)
-
-
-def silu_dx(x: Block, s: Block, t: Block) -> Block:
-    """Derivative of silu."""
-    return _gated_dx(x, s, t, 1.0)
-
-
-def gelu_apprx_sigmoid(x: Block, s: Block, t: Block) -> Block:
-    """x * sigmoid(1.702 x)."""
-    return _gated(x, s, _GELU_SIGMOID)
-
-
-def gelu_apprx_sigmoid_dx(x: Block, s: Block, t: Block) -> Block:
-    """Derivative of x * sigmoid(1.702 x)."""
-    return _gated_dx(x, s, t, _GELU_SIGMOID)
 
 
 def gelu_apprx_tanh(x: Block, s: Block, t: Block) -> Block:

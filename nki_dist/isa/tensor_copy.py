@@ -109,26 +109,14 @@ def _predicated_check(i: Instruction, arch: Arch) -> None:
 def _predicated_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     dst, src, predicate = i["dst"], i["src"], i["predicate"]
     test = np.equal if i["reverse_pred"] else np.not_equal
-    tiles = [dst, predicate, *([src] if isinstance(src, Access) else [])]
-    same = kit.congruent(tiles)
-    if same is None:
-        return _predicated_through_copies(i, kit, test)
-    mask = kit.scratch(same[0].shape, bool)
-    value: Any = constant(src, dst.dtype) if len(same) == 2 else kit.raw(same[2])
-    return [
-        op(test, kit.view(same[1]), 0, mask),
-        op(copy_where, kit.raw(same[0]), value, mask),
-    ]
-
-
-def _predicated_through_copies(i: Instruction, kit: Kit, test: np.ufunc) -> list[Operation]:
-    """Dimensions cut across each other: bring source and mask to dst's shape by copies."""
-    dst, src = i["dst"], i["src"]
-    predicate = kit.view(i["predicate"])
     mask = kit.scratch(predicate.shape, bool)
-    ops = [op(test, predicate, 0, mask)]
-    value: Any = constant(src, dst.dtype) if not isinstance(src, Access) else None
-    if isinstance(src, Access):
+    ops = [op(test, kit.view(predicate), 0, mask)]
+    value: Any
+    if not isinstance(src, Access):
+        value = constant(src, dst.dtype)
+    elif (same := kit.congruent([dst, src])) is not None:
+        dst, value = same[0], kit.raw(same[1])
+    else:  # dimensions cut across each other
         flat = kit.scratch(src.shape, src.dtype.raw)
         ops.append(op(copy, flat, kit.raw(src)))
         value = flat.reshape(dst.shape)

@@ -16,7 +16,7 @@ from nki_dist.isa.described import wrong_value
 from nki_dist.isa.effects import Effects, Mask, flattened, of_one, tile_of, union
 from nki_dist.isa.operands import FLAG, Custom, Op, read, write
 from nki_dist.isa.reductions import SUMS, reduce, reduce_integers
-from nki_dist.isa.rows import load_rows, save_rows
+from nki_dist.isa.rows import load_rows
 from nki_dist.isa.spec import Arch, Cost, Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import issue_cycles, on_gpsimd
 from nki_dist.ops.function import function
@@ -117,7 +117,7 @@ def _tensor_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation]:
     if i["negate"]:
         ops.append(op(np.negative, result, result))
     into = b.as_dtype(dst, compute) if alu.is_bitvec else dst
-    return [*ops, save_rows(kit, into, result, compute)]
+    return [*ops, kit.save(into, result, compute)]
 
 
 @tensor_reduce.cost
@@ -176,7 +176,7 @@ def _tensor_partition_reduce_meaning(i: Instruction, kit: Kit) -> list[Operation
     result = kit.scratch(rows.shape[2:], compute.storage)
     into = b.as_dtype(dst, compute) if alu.is_bitvec else dst
     reduced = op(_reduce, rows[:, 0], alu.name, result)
-    return [*load, reduced, save_rows(kit, into, result, compute)]
+    return [*load, reduced, kit.save(into, result, compute)]
 
 
 @function(reads="rows", writes="result", name="reduce partitions")

@@ -11,9 +11,8 @@ from nki_dist.isa.effects import Effects, elementwise
 from nki_dist.isa.enums import engine
 from nki_dist.isa.indirection import is_indirect
 from nki_dist.isa.operands import FLAG, Op, read, write
-from nki_dist.isa.spec import Arch, Cost, Kit, instruction, may_reject, require_generation
+from nki_dist.isa.spec import Arch, Cost, instruction, may_reject, require_generation
 from nki_dist.isa.timing_rules import copy_cycles
-from nki_dist.ops.operation import Operation
 from nki_dist.program import Access, Instruction
 
 _GPSIMD_ONLY = ("rsqrt", "power")
@@ -128,15 +127,7 @@ def _addresses(i: Instruction, arch: Arch) -> None:
         raise invalid(message, code="indirect-view")
 
 
-@tensor_scalar.meaning
-def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    stages = [
-        b.Stage(ALU[i["op" + n]], i["operand" + n], i["reverse" + n])
-        for n in "01"
-        if i["op" + n] is not None
-    ]
-    work = b.staged(kit, i["dst"], i["data"], *stages)
-    return work.wrap(*work.ops)
+tensor_scalar.meaning(b.through_operators)
 
 
 @tensor_scalar.cost

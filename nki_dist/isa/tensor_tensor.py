@@ -163,11 +163,7 @@ def scalar_tensor_tensor(
     return locals()
 
 
-@scalar_tensor_tensor.meaning
-def _scalar_tensor_tensor_meaning(i: Instruction, kit: Kit) -> list[Operation]:
-    stages = [b.Stage(ALU[i["op" + n]], i["operand" + n], i["reverse" + n]) for n in "01"]
-    work = b.staged(kit, i["dst"], i["data"], *stages)
-    return work.wrap(*work.ops)
+scalar_tensor_tensor.meaning(b.through_operators)
 
 
 @scalar_tensor_tensor.cost

@@ -12,15 +12,13 @@ from nki_dist.isa.alu import ALU
 from nki_dist.isa.checks import number_or_column, one_in_psum, same_tile, unpacked
 from nki_dist.isa.effects import Effects, scan
 from nki_dist.isa.operands import FLAG, Op, read, write
-from nki_dist.isa.rows import column, load_rows, save_rows
+from nki_dist.isa.reductions import FOLDS
+from nki_dist.isa.rows import column, load_rows
 from nki_dist.isa.spec import Instruction, Kit, Operation, instruction, op
 from nki_dist.isa.timing_rules import per_element
 from nki_dist.ops.function import function
 
 Operator = Callable[[Any, Any, np.ndarray], Any]
-
-# Sums of NumPy's accumulate are sequential, as the scan's are.
-_FOLDS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum, "multiply": np.multiply}
 
 
 @instruction(
@@ -73,7 +71,7 @@ def _meaning(i: Instruction, kit: Kit) -> list[Operation]:
     result, work = kit.scratch(shape), kit.scratch((3, shape[1], shape[0]))
     operators = i["op0"], i["reverse0"], i["op1"], i["reverse1"]
     scanned = op(_scan, x.reshape(shape), y.reshape(shape), start, *operators, work, result)
-    return [*load0, *load1, *load2, scanned, save_rows(kit, i["dst"], result)]
+    return [*load0, *load1, *load2, scanned, kit.save(i["dst"], result)]
 
 
 @function(reads="x y start", writes="work result", name="scan")
@@ -92,7 +90,7 @@ def _scan(
 
     Columns lie contiguous in transposed copies.
     """
-    fold = _FOLDS.get(ALU[op1].name) if ALU[op0].name == "multiply" else None
+    fold = FOLDS.get(ALU[op1].name) if ALU[op0].name == "multiply" else None
     if fold is not None and (x == 1).all():
         # 1 * r is r, so it is a running sum (or maximum, ...).
         np.copyto(result, y)

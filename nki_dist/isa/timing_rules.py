@@ -84,11 +84,6 @@ def array_tile(i: Instruction, arch: Arch) -> ArrayTile | None:
     return ArrayTile(*i["tile_position"], *size) if size else None
 
 
-def second_mode(arch: Arch) -> float:
-    """Speed of the Vector engine's second fastest mode: half the elements, but at least one."""
-    return max(1, arch.vector_width_16bit / 2)
-
-
 def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
     """tensor_copy and tensor_scalar: N cycles, fewer in the Vector engine's two 16-bit modes."""
     n = dst.free_size
@@ -99,11 +94,10 @@ def copy_cycles(engine: str, dst: Access, src: Access, arch: Arch) -> float:
         return issue_cycles(n, arch)
     in_psum = sum(a.region.value == "psum" for a in sides)
     packed = all(a.strides[-1] == 1 or a.shape[-1] == 1 for a in sides)
-    if in_psum == 0 and packed:
-        return issue_cycles(n / arch.vector_width_16bit, arch)
-    if (in_psum == 0 and not packed) or (in_psum == 1 and packed):
-        return issue_cycles(n / second_mode(arch), arch)
-    return issue_cycles(n, arch)
+    # Each of the two that doesn't hold takes a mode away. The second has half the elements of the
+    # fastest, but at least one.
+    modes = (n / arch.vector_width_16bit, n / max(1, arch.vector_width_16bit / 2), n, n)
+    return issue_cycles(modes[in_psum + (not packed)], arch)
 
 
 def pair_cycles(dst: Access, a: Access, b: Access, arch: Arch, modes: bool = True) -> float:

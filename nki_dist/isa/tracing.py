@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from nki_dist.arch import Arch, from_environment
 from nki_dist.errors import CompilerMayRejectWarning, LaunchError
 from nki_dist.release import RELEASES, Release
 
@@ -39,6 +40,12 @@ def current_tracer() -> Any:
 
 
 tracing: Final = _tracer.get  # true while a kernel is being traced in this context
+
+
+def platform() -> Arch:
+    """That of the kernel that is being traced, the environment's outside one."""
+    tracer = _tracer.get()
+    return from_environment() if tracer is None else tracer.arch
 
 
 @contextmanager

@@ -61,24 +61,22 @@ class Block(NamedTuple):
 
 def paired(dst: Access, src: Access) -> list[Block]:
     """A transfer whose elements are matched in row-major order."""
+    both = {"dst": dst, "src": src}
     if not any(a.dynamic is not None and a.dynamic.kind == "vector" for a in (dst, src)):
-        patterns = refine([list(zip(a.shape, a.strides)) for a in (dst, src)], merge=False)
-        if patterns is not None:
+        common = refine([(a.shape, a.strides) for a in (dst, src)], merge=False)
+        if common is not None:
+            shape, strides = common
             if 1 in (dst.shape[-1], src.shape[-1]):  # rows of one element
-                patterns = [[*p, (1, 1)] for p in patterns]
-            names = ("dst", "src")
-            shaped = [_shaped(a, p) for a, p in zip((dst, src), patterns, strict=True)]
-            return [Block(dict(zip(names, shaped, strict=True)), names)]
-    blocks = []
-    for start, n in _runs(dst, src):
-        pair = {"dst": _segment(dst, start, n), "src": _segment(src, start, n)}
-        blocks.append(Block(pair, ("dst", "src")))
-    return blocks
-
-
-def _shaped(a: Access, pattern: Sequence[tuple[int, int]]) -> Access:
-    shape, strides = zip(*(pattern or [(1, 1)]), strict=True)
-    return Access(a.storage, a.offset, shape, strides, a.dtype, a.dynamic)
+                shape, strides = (*shape, 1), [(*s, 1) for s in strides]
+            shaped = {
+                name: Access(a.storage, a.offset, shape, s, a.dtype, a.dynamic)
+                for (name, a), s in zip(both.items(), strides, strict=True)
+            }
+            return [Block(shaped, ("dst", "src"))]
+    return [
+        Block({name: _segment(a, start, n) for name, a in both.items()}, ("dst", "src"))
+        for start, n in _runs(dst, src)
+    ]
 
 
 def _runs(dst: Access, src: Access) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_dist.dtypes import DType, float32
 from nki_dist.dtypes.casts import converter
+from nki_dist.dtypes.tables import frozen
 from nki_dist.errors import invalid
 from nki_dist.isa.kit import Array, Kit, overlaps
 from nki_dist.isa.matmul import flat
@@ -98,9 +99,7 @@ def _select(
 @functools.cache
 def identity_matrix(size: int) -> Matrix:
     """A float32 identity matrix, not to be written to."""
-    matrix = np.eye(size, dtype=np.float32)
-    matrix.flags.writeable = False
-    return matrix
+    return frozen(np.eye(size, dtype=np.float32))
 
 
 @functools.cache
@@ -108,9 +107,7 @@ def _identity(size: int, dtype: DType) -> Matrix:
     """Bits of an identity matrix."""
     matrix = np.empty((size, size), dtype.storage)
     converter(float32, dtype)(matrix, identity_matrix(size))
-    bits = matrix.view(dtype.raw)
-    bits.flags.writeable = False
-    return bits
+    return frozen(matrix.view(dtype.raw))
 
 
 def _columns(selector: Matrix, dtype: DType) -> tuple[Matrix, Matrix]:

@@ -5,29 +5,8 @@
 from types import ModuleType as _ModuleType
 from typing import NoReturn as _NoReturn
 
-from nki_dist.dtypes import (
-    DType,
-    bfloat16,
-    bool_,
-    float4_e2m1fn_x4,
-    float8_e4m3,
-    float8_e4m3fn,
-    float8_e4m3fn_x4,
-    float8_e5m2,
-    float8_e5m2_x4,
-    float8_e8m0fnu,
-    float16,
-    float32,
-    int8,
-    int16,
-    int32,
-    int64,
-    tfloat32,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from nki_dist.dtypes.dtype import *
+from nki_dist.dtypes.dtype import bool_ as bool
 from nki_dist.language.control import (
     affine_range,
     dynamic_range,
@@ -67,32 +46,17 @@ from nki_dist.language.nn import (
 )
 from nki_dist.language.older import missing as _missing
 from nki_dist.language.random import dropout, rand, random_seed
-from nki_dist.language.reductions import (
-    all,
-    max,
-    mean,
-    min,
-    prod,
-    sum,
-    var,
-)
+from nki_dist.language.reductions import all, max, mean, min, prod, sum, var
 from nki_dist.language.tensor import NkiTensor, ds
 from nki_dist.language.tile_grid import NkiBlockGrid, NkiGrid, NkiTileGrid
 from nki_dist.language.tile_size import TileSize as _TileSize
 from nki_dist.language.tile_size import tile_size
 from nki_dist.language.tiling import alloc_blocks, alloc_tiles, blocks, empty_like, tiles
 from nki_dist.language.tokens import average, bypass, prelu
-from nki_dist.language.transfer import (
-    device_print,
-    gather_flattened,
-    load,
-    load_transpose2d,
-    store,
-)
+from nki_dist.language.transfer import device_print, gather_flattened, load, load_transpose2d, store
 from nki_dist.program.memory import MemoryRegion, hbm, private_hbm, psum, sbuf, shared_hbm
 
 # Spellings that published kernels use besides the documented ones.
-bool = bool_
 range = static_range
 
 # Without the submodules: `from nki.language import *` must not replace Python's `math`.

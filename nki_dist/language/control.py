@@ -72,7 +72,7 @@ def fori_loop(lower, upper, body_fun: Callable[[Any], Any], step=1) -> None:
         isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar) for b in (lower, upper)
     )
     wrapped = not old and release_in_force(tracer).has("fori_loop with an NkiScalar")
-    tracer.for_loop(*bounds, step, body_fun, NkiScalar.counting if wrapped else None)
+    tracer.for_loop(*bounds, step, body_fun, NkiScalar if wrapped else None)
 
 
 def while_loop(init, body_fun: Callable[[Any], Any]) -> None:

@@ -22,13 +22,11 @@ from nki_dist.language import emit
 from nki_dist.language.tokens import token
 
 
-def _of_one(
-    name: str, doc: str, compute: Callable[[str, Any, Any], Any] = emit.activate
-) -> Callable[..., Any]:
+def _of_one(name: str, doc: str) -> Callable[..., Any]:
     """A function of one tile."""
 
     def function(x, dtype=None):
-        return compute(name, x, dtype)
+        return emit.unary(name, x, dtype)
 
     return _named(function, name, doc)
 
@@ -72,16 +70,14 @@ square = _of_one("square", "x * x.")
 sign = _of_one("sign", "-1, 0 or 1, by the sign of x.")
 sqrt = _of_one("sqrt", "Square root of x.")
 rsqrt = _of_one("rsqrt", "1 / sqrt(x).")
-ceil = _of_one("ceil", "Least integer not below x.", emit.evaluate)
-floor = _of_one("floor", "Greatest integer not above x.", emit.evaluate)
-trunc = _of_one("trunc", "x without its fraction.", emit.evaluate)
-sin = _of_one(
-    "sin",
-    "Sine of x; as an operator of nisa.activation, the engine's, for `|x| <= pi`.",
-    emit.evaluate,
-)
-cos = _of_one("cos", "Cosine of x.", emit.evaluate)
-tan = _of_one("tan", "Tangent of x.", emit.evaluate)
+ceil = _of_one("ceil", "Least integer not below x.")
+floor = _of_one("floor", "Greatest integer not above x.")
+trunc = _of_one("trunc", "x without its fraction.")
+sin = _of_one("sin", "Sine of x; as an operator of nisa.activation, the engine's, for `|x| <= pi`.")
+cos = _of_one("cos", "Cosine of x.")
+tan = _of_one("tan", "Tangent of x.")
+reciprocal = _of_one("reciprocal", "1 / x.")
+copy = _of_one("copy", "A new tile in SBUF with the values of `x`, a tile in SBUF or PSUM.")
 
 # ---- comparisons, bits and logic -----------------------------------------------------------------
 
@@ -121,22 +117,10 @@ erf_dx = _of_one("erf_dx", "Derivative of erf.")
 arctan = _of_one("arctan", "Inverse tangent of x.")
 
 
-@token("reciprocal")
-def reciprocal(x, dtype=None):
-    """1 / x."""
-    return emit.reciprocal(x, dtype)
-
-
 @token("negative")
 def negative(x, dtype=None):
     """-x."""
     return emit.with_number("multiply", x, -1.0, False, dtype)
-
-
-@token("copy")
-def copy(x, dtype=None):
-    """A new tile in SBUF with the values of `x`, a tile in SBUF or PSUM."""
-    return emit.copy(x, dtype)
 
 
 @token("invert")

@@ -9,9 +9,9 @@ Errors carry the function's name and the kernel's line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,16 +19,16 @@ from nki_dist import dtypes
 from nki_dist.dtypes import DType, float32
 from nki_dist.errors import NkiValidationError, invalid
 from nki_dist.isa.activation import activation
+from nki_dist.isa.activations import MATH
 from nki_dist.isa.alu import ALU
 from nki_dist.isa.described import advice, described
 from nki_dist.isa.dma_copy import dma_copy
-from nki_dist.isa.language_math import language_math
-from nki_dist.isa.reciprocal import reciprocal as _reciprocal
 from nki_dist.isa.spec import current_tracer, may_reject
 from nki_dist.isa.tensor_copy import tensor_copy
 from nki_dist.isa.tensor_reductions import tensor_reduce
 from nki_dist.isa.tensor_scalar import tensor_scalar
 from nki_dist.isa.tensor_tensor import tensor_tensor
+from nki_dist.isa.unary import language_math, reciprocal
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum, sbuf
@@ -36,6 +36,7 @@ from nki_dist.program import psum, sbuf
 __tracebackhide__ = True  # asks pytest to end tracebacks in the caller
 
 NUMBERS = (int, float, np.number, np.bool_)
+_INSTRUCTIONS: Final = MappingProxyType({"copy": tensor_copy, "reciprocal": reciprocal})
 
 
 def refuse(function: str, text: str, *, code: str, **more: Any) -> NkiValidationError:
@@ -175,32 +176,22 @@ def with_number(function: str, x: Any, number: Any, reverse: bool, dtype: Any) -
     return result
 
 
-def activate(function: str, x: Any, dtype: Any) -> NkiTensor:
-    """`function(x)` on the Scalar engine."""
-    return _filled(function, x, dtype, lambda dst, src: activation(dst, function, src))
-
-
-def evaluate(function: str, x: Any, dtype: Any) -> NkiTensor:
-    """A function without an instruction of its own."""
-    return _filled(function, x, dtype, lambda dst, src: language_math(dst, function, src))
-
-
-def reciprocal(x: Any, dtype: Any) -> NkiTensor:
-    """1 / x on the Vector engine."""
-    return _filled("reciprocal", x, dtype, _reciprocal)
+def unary(function: str, x: Any, dtype: Any) -> NkiTensor:
+    """`function(x)`: by its own instruction, by ours if no engine has it, or on Scalar."""
+    x = tile(function, "x", x)
+    result = new(x.shape, x.dtype if dtype is None else dtype)
+    if function in _INSTRUCTIONS:
+        _INSTRUCTIONS[function](result, x)
+    elif function in MATH:
+        language_math(result, function, x)
+    else:
+        activation(result, function, x)
+    return result
 
 
 def copy(x: Any, dtype: Any) -> NkiTensor:
     """A new tile in SBUF with the values of `x`."""
-    return _filled("copy", x, dtype, tensor_copy)
-
-
-def _filled(function: str, x: Any, dtype: Any, fill: Callable[..., Any]) -> NkiTensor:
-    """A tile like `x`, which an instruction fills."""
-    x = tile(function, "x", x)
-    result = new(x.shape, x.dtype if dtype is None else dtype)
-    fill(result, x)
-    return result
+    return unary("copy", x, dtype)
 
 
 def converted(x: NkiTensor, dtype: Any) -> NkiTensor:

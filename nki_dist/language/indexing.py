@@ -158,9 +158,9 @@ class Indexing(Views):
             raise invalid(message, code="index-kind") from None
 
     def _expand(self, key: tuple) -> tuple:
-        if sum(1 for k in key if k is Ellipsis) > 1:
-            raise invalid("an index can hold only one Ellipsis", code="index-kind")
         given = sum(1 for k in key if k is not Ellipsis)
+        if len(key) - given > 1:
+            raise invalid("an index can hold only one Ellipsis", code="index-kind")
         if given > len(self.shape):
             message = f"{given} indices for {len(self.shape)} dimensions of {self._title()}"
             raise invalid(message, code="index-count", got=given, most=len(self.shape))

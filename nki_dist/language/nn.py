@@ -24,8 +24,8 @@ def softmax(x, axis=-1, dtype=None):
     """exp(x) / sum(exp(x)) along the last dimensions `axis`; the maximum is subtracted first."""
     x = emit.tile("softmax", "x", x)
     shifted = emit.binary("subtract", x, tile_max(x, axis, float32, True), float32)
-    powers = emit.activate("exp", shifted, float32)
-    share = emit.reciprocal(tile_sum(powers, axis, float32, True), float32)
+    powers = emit.unary("exp", shifted, float32)
+    share = emit.unary("reciprocal", tile_sum(powers, axis, float32, True), float32)
     return emit.binary("multiply", powers, share, x.dtype if dtype is None else dtype)
 
 
@@ -41,10 +41,10 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None):
     """
     x = emit.tile("rms_norm", "x", x)
     compute = float32 if compute_dtype is None else compute_dtype
-    total = tile_sum(emit.activate("square", x, compute), axis, compute, True)
+    total = tile_sum(emit.unary("square", x, compute), axis, compute, True)
     mean = emit.with_number("multiply", total, 1.0 / n, False, compute)
     biased = emit.with_number("add", mean, float(epsilon), False, compute)
-    scaled = emit.binary("multiply", x, emit.activate("rsqrt", biased, compute), compute)
+    scaled = emit.binary("multiply", x, emit.unary("rsqrt", biased, compute), compute)
     return emit.binary("multiply", scaled, w, x.dtype if dtype is None else dtype)
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from nki_dist.errors import invalid
-
-FULL: Final = slice(None)
 
 
 @dataclass(frozen=True)

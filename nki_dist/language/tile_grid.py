@@ -16,6 +16,7 @@ Follows: nki.language.NkiGrid, NkiTileGrid, NkiBlockGrid, tiles and blocks of SD
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from nki_dist.dtypes import DType
@@ -52,10 +53,7 @@ class NkiGrid:
         raise invalid(message, code="grid-made")
 
     def _with(self, axes: tuple[Axis, ...]) -> Any:
-        grid = object.__new__(type(self))
-        for kind in type(self).__mro__:
-            for name in getattr(kind, "__slots__", ()):
-                setattr(grid, name, getattr(self, name))
+        grid = copy(self)
         grid._axes = axes
         return grid
 

@@ -9,20 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from nki_dist import arch
-from nki_dist.arch import Arch
-from nki_dist.isa.spec import current_tracer, tracing
-
-
-def _arch() -> Arch:
-    return current_tracer().arch if tracing() else arch.from_environment()
+from nki_dist.isa.tracing import platform
 
 
 def _figure(name: str, doc: str, unit: int = 1) -> Any:
     """A figure of the platform, in units of so many bytes."""
 
     def read(self: TileSize) -> int:
-        return int(getattr(_arch(), name)) // unit
+        return int(getattr(platform(), name)) // unit
 
     return property(read, doc=doc)
 
@@ -57,8 +51,8 @@ class TileSize:
         One fewer from trn2 on when NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE=true reserves the last.
         """
         if os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "").lower() in ("1", "true"):
-            return _arch().psum_banks_with_pe_transpose
-        return _arch().psum_banks
+            return platform().psum_banks_with_pe_transpose
+        return platform().psum_banks
 
 
 tile_size = TileSize()

@@ -10,17 +10,16 @@ Follows: nki.language.tiles, blocks, alloc_tiles, alloc_blocks and empty_like of
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from nki_dist.errors import GridTypeError, GridValueError, invalid
+from nki_dist.isa.dma_transpose import AXES
 from nki_dist.isa.spec import released
 from nki_dist.language.creation import ndarray
 from nki_dist.language.tensor import NkiTensor
-from nki_dist.language.tile_axes import Layout, axis_of, packed_layout
+from nki_dist.language.tile_axes import Axis, Layout, axis_of, packed_layout
 from nki_dist.language.tile_grid import NkiBlockGrid, NkiGrid, NkiTileGrid, block_grid, tile_grid
 from nki_dist.program import MemoryRegion
-
-_TRANSPOSES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 def tiles(source, *, tile_shape=None):
@@ -123,7 +122,7 @@ def empty_like(x, dtype=None, buffer=None, name="", *, transpose_axes=None, addr
 
 
 def _transposed(shape: tuple[int, ...], axes: Any, region: MemoryRegion) -> tuple[int, ...]:
-    allowed = _TRANSPOSES.get(len(shape))
+    allowed = AXES.get(len(shape))
     if axes != allowed:
         message = (
             f"nl.empty_like(transpose_axes={axes!r}) of {len(shape)} dimensions; allowed: "
@@ -154,11 +153,8 @@ def _tiles(source: Any, tile_shape: Any, what: str) -> NkiTileGrid:
             f"{what} of a tensor with a run-time index; tile the whole one, and index its tiles",
             code="grid-open",
         )
-    untiled = _untiled(source.shape, tile, source.buffer, what)
-    extents = source.shape[untiled:]
-    axes = [axis_of(n, 1, 0) for n in source.shape[:untiled]]
-    axes += [axis_of(n, t, t) for n, t in zip(extents, tile)]
-    return tile_grid(source, tuple(axes), Layout(source.strides), tile)
+    axes = _axes(source.shape, tile, source.buffer, what)
+    return tile_grid(source, axes, Layout(source.strides), tile)
 
 
 def _tiles_of_grid(grid: NkiGrid, tile_shape: Any, what: str) -> NkiTileGrid:
@@ -184,16 +180,14 @@ def _allocated(
             "nl.shared_hbm",
             code="memory-unknown",
         )
-    untiled = _untiled(elements, tile, buffer, what)
-    axes = [axis_of(n, 1, 0) for n in elements[:untiled]]
-    axes += [axis_of(n, t, t) for n, t in zip(elements[untiled:], tile)]
+    axes = _axes(elements, tile, buffer, what)
     if buffer.is_hbm:
         held = ndarray(elements, dtype, buffer, name, address)
-        return tile_grid(held, tuple(axes), Layout(held.strides), tile)
+        return tile_grid(held, axes, Layout(held.strides), tile)
     counts = tuple(axis.count for axis in axes)
     columns = prod(counts) * prod(tile[1:])
     held = ndarray((tile[0], columns), dtype, buffer, name, address)
-    return tile_grid(held, tuple(axes), packed_layout(tile, counts, held.strides[0]), tile)
+    return tile_grid(held, axes, packed_layout(tile, counts, held.strides[0]), tile)
 
 
 def _grid_like(x: NkiGrid, dtype: Any, buffer: MemoryRegion, name: str, address: Any) -> NkiGrid:
@@ -207,10 +201,10 @@ def _grid_like(x: NkiGrid, dtype: Any, buffer: MemoryRegion, name: str, address:
     return found
 
 
-def _untiled(
+def _axes(
     extents: tuple[int, ...], tile: tuple[int, ...], buffer: MemoryRegion, what: str
-) -> int:
-    """How many dimensions before the tiled ones there are."""
+) -> tuple[Axis, ...]:
+    """All tiles of a tensor; its last dimensions are tiled."""
     untiled = len(extents) - len(tile)
     if untiled < 0:
         raise GridValueError(
@@ -224,7 +218,8 @@ def _untiled(
             "dimensions be left untiled"
         )
         raise invalid(message, code="grid-open", got=len(tile), allowed=len(extents))
-    return untiled
+    sizes = (0,) * untiled + tile
+    return tuple([axis_of(n, size or 1, size) for n, size in zip(extents, sizes)])
 
 
 def _blocks_of(block_shape: Any, tile: tuple[int, ...], what: str) -> tuple[int, ...]:

@@ -28,8 +28,7 @@ def load(src, dtype=None):
     """
     _check_tensor("load", src)
     _check_rows("load", src)
-    shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
-    tile = ndarray(shape, src.dtype if dtype is None else dtype, sbuf)
+    tile = emit.new(src.shape, src.dtype if dtype is None else dtype)
     dma_copy(tile, src)
     return tile
 

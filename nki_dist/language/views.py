@@ -275,12 +275,10 @@ class Views(Access):
                 index=index.shape[0],
                 tensor=self.shape[0],
             )
-        count = prod(index.shape) if num_elem is None else num_elem
-        if not 0 < count <= prod(index.shape):
-            message = f"num_elem={count} of {prod(index.shape)} offsets"
-            raise invalid(
-                message, code="indirect-index", got=count, least=1, most=prod(index.shape)
-            )
+        count = index.size if num_elem is None else num_elem
+        if not 0 < count <= index.size:
+            message = f"num_elem={count} of {index.size} offsets"
+            raise invalid(message, code="indirect-index", got=count, least=1, most=index.size)
         flat = reshaped_strides(self.shape[1:], self.strides[1:], (self.free_size,), 1)
         if flat is None:
             message = (
@@ -288,8 +286,6 @@ class Views(Access):
                 "free dimensions can't be flattened"
             )
             raise invalid(message, code="view-layout", shape=self.shape, strides=self.strides)
-        dynamic = Dynamic("tensor", index, flat[0], self.free_size, 1)
-        shape = (self.shape[0], count)
-        view = self._moved(self.offset, shape, (self.strides[0], 0))
-        view.dynamic = dynamic
+        view = self._moved(self.offset, (self.shape[0], count), (self.strides[0], 0))
+        view.dynamic = Dynamic("tensor", index, flat[0], self.free_size, 1)
         return view

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nki_dist.compiler.compiled import Grid
-from nki_dist.compiler.locations import kernel_location, users_line
+from nki_dist.compiler.locations import kernel_location, name_of, users_line
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, RefusedConfigWarning
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
 from nki_dist.launcher.deferred import bind_ranks
 from nki_dist.launcher.estimates import Doubts, reports_of
 from nki_dist.launcher.kernel import Kernel
-from nki_dist.launcher.profiles import digest_of, profile_of
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package, raised_at
 from nki_dist.runtime.hosts import forced_algorithm
@@ -136,12 +136,19 @@ class Tuner(Shared):
             CompileError: no configuration compiles; says why, for each.
         """
         self._refuse_given(function, args, kwargs)
-        first = bind_ranks(function, args, {**kwargs, **self.configs[0]}, world.ranks)
-        key = self._key(world, function, grid, first[0])
+        cache: dict[str, Times] = {}  # by what is executed
+
+        def bound(config: Config) -> list[BoundArguments]:
+            return bind_ranks(function, args, {**kwargs, **config}, world.ranks)
+
+        def estimate(config: Config) -> Times:
+            return _estimate(world, function, grid, bound(config), doubts, cache)
+
+        key = self._key(world, function, grid, bound(self.configs[0])[0])
         with self._lock:
             tuning = self._cache.get(key) if key is not None else None
         if tuning is None:
-            tuning = self._tuned(world, function, grid, args, kwargs, doubts)
+            tuning = self._tuned(function, estimate)
         with self._lock:
             self.last = tuning
             if key is not None:
@@ -160,7 +167,7 @@ class Tuner(Shared):
         both = sorted(chosen & {*given, *kwargs})
         if both:
             raise LaunchError(
-                f"{_name(function)}() is given {', '.join(both)}, which nki.autotune chooses; "
+                f"{name_of(function)}() is given {', '.join(both)}, which nki.autotune chooses; "
                 "leave it out, or call the kernel that isn't tuned",
                 location=users_line(),
                 code="autotune-config",
@@ -181,22 +188,12 @@ class Tuner(Shared):
 
     # ---- tuning -----------------------------------------------------------------------------
 
-    def _tuned(
-        self,
-        world: Any,
-        function: Callable[..., Any],
-        grid: Grid,
-        args: Args,
-        kwargs: Kwargs,
-        doubts: Doubts,
-    ) -> Tuning:
+    def _tuned(self, function: Callable[..., Any], estimate: Callable[[Config], Times]) -> Tuning:
         found: list[tuple[Config, Times]] = []
         failures: list[ConfigFailure] = []
-        cache: dict[str, Times] = {}  # by what is executed
         for config in self.configs:
             try:
-                bound = bind_ranks(function, args, {**kwargs, **config}, world.ranks)
-                times = _estimate(world, function, grid, bound, doubts, cache)
+                times = estimate(config)
             except Exception as error:
                 if _is_ours(error):
                     return Tuning(config, [], [])
@@ -207,7 +204,7 @@ class Tuner(Shared):
                 found.append((config, times))
         if not found:
             raise CompileError(
-                f"none of the {len(failures)} configurations of {_name(function)} compiles:"
+                f"none of the {len(failures)} configurations of {name_of(function)} compiles:"
                 + "".join(f"\n  {failure}" for failure in failures),
                 location=kernel_location(function),
                 code="autotune-nothing",
@@ -234,14 +231,12 @@ def _estimate(
     times: dict[str, Times],
 ) -> Times:
     kernels = session().cache
-    key, compiled = kernels.get(function, _name(function), bound[0], world.arch, grid, world.checks)
+    key, compiled = kernels.get(function, bound[0], world.arch, grid, world.checks)
     world.check_groups(key, compiled)
     reports = reports_of(world, compiled, bound, doubts(bound))
-    trips = [r.trips for r in sorted(reports, key=lambda r: r.core)]
-    algorithm = forced_algorithm()
-    digest = digest_of(world.topology, algorithm, compiled, trips)
-    if digest not in times:
-        p = profile_of(world.topology, algorithm, compiled, trips)
+    launch = executed(world, forced_algorithm(), compiled, reports)
+    if (digest := launch.digest) not in times:
+        p = launch.profile()
         times[digest] = p.device_us, p.low_us, p.high_us
     return times[digest]
 
@@ -251,14 +246,10 @@ def _is_ours(error: Exception) -> bool:
     return session().checker is not None and getattr(error, "code", None) == "spec-contents"
 
 
-def _name(function: Any) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
 def _refused(function: Any, failures: list[ConfigFailure], count: int) -> RefusedConfigWarning:
     return RefusedConfigWarning(
-        f"{len(failures)} of {count} configurations of {_name(function)} don't compile and aren't "
-        "considered:" + "".join(f"\n  {failure}" for failure in failures),
+        f"{len(failures)} of {count} configurations of {name_of(function)} don't compile and "
+        "aren't considered:" + "".join(f"\n  {failure}" for failure in failures),
         location=kernel_location(function),
         numbers={"got": count - len(failures), "allowed": count},
     )
@@ -360,7 +351,7 @@ def _refuse_unknown(function: Callable[..., Any], names: Sequence[str]) -> None:
     unknown = sorted({*names} - {*parameters})
     if unknown:
         raise _wrong(
-            f"{', '.join(unknown)}: {_name(function)} has no such parameter; its parameters are "
+            f"{', '.join(unknown)}: {name_of(function)} has no such parameter; its parameters are "
             f"{', '.join(parameters)}",
             kernel_location(function),
         )

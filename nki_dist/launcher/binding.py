@@ -139,7 +139,6 @@ class BoundArguments:
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
         framework: of the results; None for NumPy.
-        stays: whether some of them stay in HBM.
     """
 
     args: Args
@@ -148,7 +147,17 @@ class BoundArguments:
     originals: list[Any]
     arrays: list[np.ndarray]
     framework: Any
-    stays: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether some of the tensors stay in HBM."""
+        return any(isinstance(tensor, InHbm) for tensor in self.originals)
+
+    @staticmethod
+    def framework_of(originals: Sequence[Any]) -> Any:
+        """What results are made for: the first argument's."""
+        foreign = len(originals) > 0 and not isinstance(originals[0], np.ndarray)
+        return frameworks.describe(originals[0]) if foreign else None
 
     def bind(self, trace: Trace) -> tuple[Args, Kwargs]:
         """The arguments with the trace's tensors in place."""
@@ -159,6 +168,12 @@ class BoundArguments:
 
         args, kwargs = tree_map(place, (self.args, self.kwargs))
         return args, kwargs
+
+
+def inputs_where(bound: Sequence[BoundArguments], holds: Callable[[Any], bool]) -> set[int]:
+    """Indices of the inputs of which something holds, as the caller passed them, on some rank."""
+    distinct = {id(b): b for b in bound}.values()
+    return {n for b in distinct for n, array in enumerate(b.originals) if holds(array)}
 
 
 def of_rank(value: Any, rank: int, ranks: int) -> Any:
@@ -183,10 +198,8 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     originals: list[Any] = []
     arrays: list[np.ndarray] = []
     seen: dict[int, TensorSignature] = {}
-    stays = False
 
     def take(path: str, value: Any) -> Any:
-        nonlocal stays
         if isinstance(value, PerRank):
             raise LaunchError(
                 f"argument {path} is an nki.per_rank inside another value; make the whole argument "
@@ -207,16 +220,14 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
             array, shape, dtype = take_array(function, path, value)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
-            stays = stays or isinstance(value, InHbm)
             originals.append(value)
             arrays.append(array)
         return leaf
 
     new_args = tuple(_walk(take, name, value) for name, value in zip(names, args))
     new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
-    foreign = originals and not isinstance(originals[0], np.ndarray)
-    framework = frameworks.describe(originals[0]) if foreign else None
-    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework, stays)
+    framework = BoundArguments.framework_of(originals)
+    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
 
 
 def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:

@@ -16,27 +16,27 @@ import inspect
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Final
 
 from nki_dist.checks import Checks
 from nki_dist.collectives.check import check_world
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.compiler.locations import kernel_location
+from nki_dist.compiler.locations import kernel_location, name_of
 from nki_dist.compiler.passes.unwritten import DOUBTFUL
-from nki_dist.compiler.survey import Survey, survey
+from nki_dist.compiler.survey import survey
 from nki_dist.errors import CompileError, Diagnostic, LaunchError, NkiError, NkiWarning
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, collect_outputs
 from nki_dist.launcher.hollow import Hollows
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.results import Run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.suggestions import did_you_mean
 from nki_dist.launcher.tracebacks import raised_at
 from nki_dist.program.pytree import flatten
 from nki_dist.program.walk import returned
-from nki_dist.runtime.dry_report import run_dry
-from nki_dist.runtime.hosts import forced_algorithm, slots
+from nki_dist.runtime.hosts import forced_algorithm
 
 PATIENCE: Final = 60.0
 """Seconds for the dry run of a launch in a world without a time-out."""
@@ -114,11 +114,6 @@ class Checker(Shared):
         with self._lock:
             return list(self._kernels.values())
 
-    @property
-    def placeholders_given(self) -> bool:
-        """Whether the program holds something that wasn't computed, and may stumble over it."""
-        return self.hollows.given
-
     def reported(self, error: BaseException) -> bool:
         """Whether an exception is one of the diagnostics."""
         return any(error is d for kernel in self.kernels() for d in kernel.diagnostics)
@@ -193,10 +188,8 @@ class Look:
         self._world = world
         self._function = getattr(kernel, "fn", kernel)
         self._kernel = kernel
-        if isinstance(kernel, Compiled):
-            self.name = kernel.kernel
-        else:
-            self.name = getattr(self._function, "__name__", type(self._function).__name__)
+        compiled = isinstance(kernel, Compiled)
+        self.name: str = kernel.kernel if compiled else name_of(self._function)
         self.entry = checker.entry(self._function, self.name)
         self._compiled: Compiled | None = None
         self._reports: list[Any] = []
@@ -244,11 +237,9 @@ class Look:
 
     def run(self, outputs: Any, schedule: str) -> Run:
         """The Run that the program gets: with simulated time where there are no mistakes."""
-        if self._compiled is None or not self._reports:
+        if (launched := self.launched()) is None:
             return Run(outputs, UnknownResult(self.name), [])
-        profile = profile_of_reports(
-            self._world, forced_algorithm(), self._compiled, self._reports, schedule
-        )
+        profile = executed(self._world, forced_algorithm(), *launched).profile(schedule)
         return Run(outputs, profile, self._reports)
 
     # ---- steps ------------------------------------------------------------------------------
@@ -280,23 +271,22 @@ class Look:
                 return self._cached(first, grid, replace(world.checks, **LENIENT))
             except Exception as error:
                 self.note(error)
-        self._return(_Surveyed(self.name, found), bound)
+        known = {"outputs": found.outputs, "written_inputs": sorted(found.written)}
+        self._return(SimpleNamespace(kernel=self.name, **known), bound)
         return None
 
     def _cached(self, bound: BoundArguments, grid: Any, checks: Checks) -> Compiled:
         cache = session().cache
-        return cache.get(self._function, self.name, bound, self._world.arch, grid, checks)[1]
+        return cache.get(self._function, bound, self._world.arch, grid, checks)[1]
 
     def _run_dry(self, compiled: Compiled, bound: Sequence[BoundArguments]) -> None:
         world = self._world
         self._compiled = compiled
-        inputs = [b.arrays for b in bound]
         unknown = self._checker.hollows.unknown(bound)
         limit = PATIENCE if world.timeout is None else world.timeout
         try:
             check_world(compiled.programs, world.topology, world.checks.strict)
-            cores = slots(world.ranks, world.lnc, world.ranks_per_node)
-            report, self._reports = run_dry(cores, compiled.as_run, inputs, unknown, limit)
+            report, self._reports = world.run_dry(compiled, bound, unknown, limit)
         except NkiError as error:
             if error.code == "spec-contents":  # our own placeholder, no mistake of anybody
                 why = "how often a loop goes round depends on results that weren't computed"
@@ -331,15 +321,6 @@ class Look:
             self.outputs = [hollows.results(compiled, b) for b in bound]
         except NkiError as error:  # an argument or framework that can't take the result back
             self.note(error)
-
-
-class _Surveyed:
-    """What a survey knows in place of a compiled kernel."""
-
-    def __init__(self, kernel: str, found: Survey) -> None:
-        self.kernel = kernel
-        self.outputs = found.outputs
-        self.written_inputs = sorted(found.written)
 
 
 def _line(code: Any) -> int | None:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.locations import name_of
 from nki_dist.errors import NkiError, NkiWarning
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
 from nki_dist.launcher.findings import findings, report_races, tell
 from nki_dist.launcher.results import check_written, inputs_as_run, read_outputs
 from nki_dist.launcher.session import session
-from nki_dist.runtime.hosts import Launch, LaunchResult, slots
+from nki_dist.runtime.hosts import Launch, LaunchResult
 from nki_dist.runtime.settings import precise_fp
 from nki_dist.runtime.stepping.again import run_again
 from nki_dist.runtime.stepping.host import Question, Stepped, run_debugged
@@ -65,12 +66,12 @@ class _Debugged:
     ) -> None:
         self.world = world
         self.bound = bound
-        self.slots = slots(world.ranks, world.lnc, world.ranks_per_node)
+        self.slots = world.slots
         function = getattr(kernel, "fn", kernel)
         self.stepped: Stepped = run_debugged(
             Question(
                 function,
-                getattr(function, "__name__", type(function).__name__),
+                name_of(function),
                 world.arch,
                 grid,
                 collect_outputs(function),

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_dist.compiler.locations import name_of
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.binding import (
     Args,
@@ -100,7 +101,7 @@ def bind_ranks(
     first = [of_rank(v, 0, ranks) for v in given]
     mine = bind(first)
     later = _later([*zip(given, first)], mine) if defer else {}
-    name = getattr(function, "__name__", type(function).__name__)
+    name = name_of(function)
     # What is the same for all ranks and holds no arrays is bound once: a replica group has as many
     # numbers as the world has ranks, and going through it for each takes longer than most launches.
     became = (*mine.args, *mine.kwargs.values())

@@ -161,15 +161,14 @@ class DeviceTensor(InHbm):
             )
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        raise LaunchError(
-            f"tensor {self.name} is in HBM, and NumPy was given it as an array",
-            code="tensor-as-array",
-            hint="write tensor.numpy(), which copies it from there",
-        )
+        raise self._not_here("NumPy was given it as an array")
 
     def __reduce__(self) -> Any:
-        raise LaunchError(
-            f"tensor {self.name} is in HBM, and can't be copied or pickled as a Python object",
+        raise self._not_here("can't be copied or pickled as a Python object")
+
+    def _not_here(self, why: str) -> LaunchError:
+        return LaunchError(
+            f"tensor {self.name} is in HBM, and {why}",
             code="tensor-as-array",
             hint="write tensor.numpy(), which copies it from there",
         )

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import Args, BoundArguments, Kwargs
 from nki_dist.launcher.findings import tell
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.specs import SpecArguments
 from nki_dist.program import Loop
 from nki_dist.runtime.dry_report import DryRun
@@ -75,7 +75,7 @@ def estimate_of(
     args, kwargs = specs.replaced_in(*world._arrays_for(args, kwargs))
     bound, _, compiled = world._compiled(kernel, grid, args, kwargs, specs.unknown)
     reports = reports_of(world, compiled, bound, specs.unknown(bound))
-    profile = profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)
+    profile = executed(world, forced_algorithm(), compiled, reports).profile(schedule)
     tell([*compiled.warnings, *compiled.unstored])
     return profile
 
@@ -97,5 +97,5 @@ def dry_run_of(world: Any, kernel: Any, args: Args, kwargs: Kwargs, schedule: st
     tell([*compiled.warnings, *compiled.unstored])
     if schedule is None:
         return report
-    profile = profile_of_reports(world, forced_algorithm(), compiled, reports, schedule)
+    profile = executed(world, forced_algorithm(), compiled, reports).profile(schedule)
     return replace(report, profile=profile)

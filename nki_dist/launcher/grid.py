@@ -29,7 +29,7 @@ def make_grid(spec: Any, arch: Arch, default_cores: int) -> Grid:
     if spec is None:
         if default_cores == 1:
             return Grid((), 1, ())
-        return _limited(Grid((default_cores,), default_cores, (0,)), arch)
+        spec = default_cores
     parts = spec if isinstance(spec, (tuple, list)) else (spec,)
     if len(parts) == 1 and isinstance(parts[0], int) and not isinstance(parts[0], bool):
         _positive(parts[0])

@@ -18,7 +18,7 @@ import numpy as np
 from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.forks import Shared
-from nki_dist.launcher.binding import BoundArguments
+from nki_dist.launcher.binding import BoundArguments, inputs_where
 from nki_dist.launcher.results import as_declared, returned_as
 from nki_dist.program import Access
 
@@ -94,10 +94,7 @@ class Hollows(Shared):
 
     def unknown(self, bound: Sequence[BoundArguments]) -> set[int]:
         """Indices of the inputs whose contents aren't known on some rank."""
-        found: set[int] = set()
-        for b in {id(b): b for b in bound}.values():
-            found |= {n for n, array in enumerate(b.originals) if self._is_doubted(array)}
-        return found
+        return inputs_where(bound, self._is_doubted)
 
     def _is_doubted(self, array: Any) -> bool:
         if not isinstance(array, np.ndarray):

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError, NkiError, UnseenErrorWarning, as_warning
 from nki_dist.forks import Shared
+from nki_dist.isa.core import CoreSlot
 from nki_dist.launcher.idle import idlers
 from nki_dist.launcher.residence import Residence
 from nki_dist.launcher.resident_launch import ResidentLaunch
 from nki_dist.launcher.row import Row
 from nki_dist.launcher.session import idle_after, session
 from nki_dist.launcher.tracebacks import leaves_package
-from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm
+from nki_dist.runtime.hosts import Host, InProcessHost, forced_algorithm, slots
 from nki_dist.runtime.ray_thread import ray_thread
 from nki_dist.runtime.settings import OPTIONS_VARIABLE, actor_options
 from nki_dist.topology.topology import Topology
@@ -45,13 +46,12 @@ class Hosted(Shared):
         dry: bool,
         memory: int | None,
         threads: int | None,
-        on_ray: tuple[Any, ...],
-        request: dict[str, Any],
+        on_ray: dict[str, Any],
     ) -> None:
         self.arch, self.ranks, self.lnc = arch, ranks, lnc
         self.host_name, self.dry, self.closed = host, dry, False
         self._memory, self._threads = memory, threads
-        self._on_ray, self._request = on_ray, request  # packing, address and transport, and more
+        self._on_ray = on_ray  # what else a host on Ray is told
         self._host: Host | None = None
         self._used = 0.0  # when a launch began, or was seen to be under way
         self._algorithm = ""  # asked for when the host was started
@@ -69,6 +69,11 @@ class Hosted(Shared):
     def ranks_per_node(self) -> int:
         """Ranks that NeuronLink connects."""
         return self.topology.ranks_per_instance * self.arch.instances_per_ultraserver
+
+    @property
+    def slots(self) -> list[CoreSlot]:
+        """Its cores, ranks one after the other."""
+        return slots(self.ranks, self.lnc, self.ranks_per_node)
 
     def _forked(self) -> None:
         super()._forked()
@@ -163,12 +168,11 @@ class Hosted(Shared):
                 self._host = ray_thread().do(ray_host)(
                     self.ranks,
                     self.lnc,
-                    *self._on_ray,
-                    instance,
-                    node,
-                    session().process,
+                    ranks_per_instance=instance,
+                    ranks_per_node=node,
+                    home=session().process,
                     threads=self._threads,
-                    **self._request,
+                    **self._on_ray,
                 )
         return self._host
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
@@ -22,9 +21,9 @@ from nki_dist.launcher.binding import (
     Kwargs,
     PerRank,
     is_array,
+    of_rank,
     take_array,
 )
-from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
 
@@ -45,63 +44,52 @@ def bind_loaded(
     """
     platform, cores = compiled.programs[0].platform, len(compiled.programs)
     if (platform, cores) != (world.arch.name, world.lnc):
-        raise LaunchError(
+        raise _refused(
             f"kernel {compiled.kernel} was compiled for {cores} cores of {platform}, the world has "
             f"ranks of {world.lnc} of {world.arch.name}: make it "
             f"nki.World(platform={platform!r}, lnc={cores})",
-            location=users_line(),
-            code="loaded-kernel",
-            numbers={"got": world.lnc, "allowed": cores},
+            got=world.lnc,
+            allowed=cores,
         )
     if kwargs:
-        raise LaunchError(
+        raise _refused(
             f"{', '.join(kwargs)}: a compiled kernel takes its tensors by position, in the order "
             "of its inputs; its other arguments are part of it",
-            location=users_line(),
-            code="loaded-kernel",
         )
     if not any(isinstance(a, PerRank) for a in args):
         return [_bound(compiled, args)] * world.ranks
-    return [
-        _bound(compiled, [a.of(rank, world.ranks) if isinstance(a, PerRank) else a for a in args])
-        for rank in range(world.ranks)
-    ]
+    ranks = world.ranks
+    return [_bound(compiled, [of_rank(a, rank, ranks) for a in args]) for rank in range(ranks)]
 
 
 def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
     expected = compiled.inputs
     if len(arrays) != len(expected):
-        raise LaunchError(
+        raise _refused(
             f"{len(arrays)} arrays for kernel {compiled.kernel}, which takes {len(expected)}: "
             + (", ".join(map(_shown, expected)) or "none"),
-            location=users_line(),
-            code="loaded-kernel",
-            numbers={"got": len(arrays), "allowed": len(expected)},
+            got=len(arrays),
+            allowed=len(expected),
         )
     taken = [_taken(compiled.kernel, a, s) for a, s in zip(arrays, expected)]
     for written in compiled.written_inputs:
         _refuse_shared(compiled, written, arrays, taken)
-    foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
-    framework = frameworks.describe(arrays[0]) if foreign else None
-    stays = any(isinstance(a, InHbm) for a in arrays)
-    return BoundArguments((), {}, expected, list(arrays), taken, framework, stays)
+    framework = BoundArguments.framework_of(arrays)
+    return BoundArguments((), {}, expected, list(arrays), taken, framework)
 
 
 def _taken(kernel: str, value: Any, expected: TensorSignature) -> np.ndarray:
     if not is_array(value):
-        raise LaunchError(
+        raise _refused(
             f"{described(value)} for {_shown(expected)}; a compiled kernel takes arrays only",
-            location=users_line(),
-            code="loaded-kernel",
         )
     array, shape, dtype = take_array(kernel, expected.name, value)
     if (shape, dtype) != (expected.shape, expected.dtype):
-        raise LaunchError(
+        raise _refused(
             f"an array of shape {shape} and dtype {dtype} for {_shown(expected)}; a compiled "
             "kernel takes the shapes and types it was compiled for",
-            location=users_line(),
-            code="loaded-kernel",
-            numbers={"got": shape, "allowed": expected.shape},
+            got=shape,
+            allowed=expected.shape,
         )
     return array
 
@@ -119,13 +107,11 @@ def _refuse_shared(
             continue
         if arrays[other] is arrays[written] or _overlap(taken[other], taken[written]):
             first, second = (compiled.inputs[n].name for n in sorted((other, written)))
-            raise LaunchError(
+            raise _refused(
                 f"inputs {first} and {second} of kernel {compiled.kernel} got the same memory, and "
                 f"the kernel writes {compiled.inputs[written].name}; it was compiled for tensors "
                 "that are apart. Pass a copy as one of them, or compile the kernel with one array "
                 "as both arguments",
-                location=users_line(),
-                code="loaded-kernel",
             )
 
 
@@ -141,3 +127,7 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _shown(s: TensorSignature) -> str:
     return f"{s.name} {s.shape} {s.dtype}"
+
+
+def _refused(message: str, **numbers: Any) -> LaunchError:
+    return LaunchError(message, location=users_line(), code="loaded-kernel", numbers=numbers)

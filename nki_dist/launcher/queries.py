@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from nki_dist.errors import NkiError
 from nki_dist.forks import Shared
 from nki_dist.insight.record import Record
-from nki_dist.launcher.profiles import profile_of_reports
-from nki_dist.launcher.recording import copied, launched
+from nki_dist.launcher.recording import copied, recorded
 from nki_dist.runtime.hosts import Launch, LaunchResult
-from nki_dist.timing import COMPILED
 
 
 class Querier(Shared):
@@ -52,12 +49,7 @@ class Querier(Shared):
             number = self._seen[kind]
         if self._kernel not in (None, compiled.kernel) or self._number not in (None, number):
             return
-        programs = result.programs
-        timed = partial(
-            profile_of_reports, world, "", compiled.as_run, result.reports, COMPILED, programs
-        )
-        replayable = launched(world, compiled, copied(launch.inputs), programs)
-        record = Record(None, replayable, result.reports, timed)
+        record = recorded(world, None, compiled, copied(launch.inputs), result)
         try:
             answer = self._ask(record)
         except NkiError as error:

@@ -6,25 +6,21 @@ What answers is imported by the first record: every program imports this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled, Grid
 from nki_dist.launcher.binding import Args, Kwargs
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.results import inputs_as_run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.tracebacks import leaves_package
-from nki_dist.program import Program
-from nki_dist.runtime.hosts import slots
-from nki_dist.timing import COMPILED
+from nki_dist.runtime.hosts import LaunchResult
 
 if TYPE_CHECKING:
     from nki_dist.insight.drift import Drift
     from nki_dist.insight.record import Record
-    from nki_dist.insight.replay import Launched
 
 
 def copied(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
@@ -36,27 +32,26 @@ def copied(inputs: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
     return [[copies[id(a)] for a in arrays] for arrays in inputs]
 
 
-def launched(
-    world: Any,
-    compiled: Compiled,
-    inputs: Sequence[Any],
-    programs: Sequence[Program] | None = None,
-) -> Launched:
-    """What a launch on a world was made of.
+def recorded(
+    world: Any, outputs: Any, compiled: Compiled, inputs: Sequence[Any], result: LaunchResult
+) -> Record:
+    """The record of a launch on a world.
 
     Args:
-        programs: of every core, if ranks ran different ones.
+        inputs: every rank's arrays, as the kernel found them.
     """
+    from nki_dist.insight.record import Record
     from nki_dist.insight.replay import Launched
 
-    per_node = world.topology.ranks_per_instance * world.arch.instances_per_ultraserver
-    cores = slots(world.ranks, world.lnc, per_node)
+    programs = result.programs  # of every core, if ranks ran different ones
     if programs is None:
         each = [compiled.as_run] * world.ranks
     else:
         of = [programs[n : n + world.lnc] for n in range(0, len(programs), world.lnc)]
         each = [Compiled([*some], compiled.inputs).as_run for some in of]
-    return Launched(each, inputs, cores, world.timeout)
+    ran = executed(world, "", compiled.as_run, result.reports, programs)
+    replayable = Launched(each, inputs, world.slots, world.timeout)
+    return Record(outputs, replayable, result.reports, ran.profile)
 
 
 def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Record:
@@ -71,8 +66,6 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
     Raises:
         NkiError: as the launch.
     """
-    from nki_dist.insight.record import Record
-
     if (checker := session().checker) is not None:
         checker.launch(world, kernel, grid, args, kwargs)  # notes what is wrong with it
     world._refuse_closed()
@@ -91,8 +84,7 @@ def record_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kw
         bound, key, compiled = here._compiled(kernel, grid, args, kwargs)
         inputs = copied(inputs_as_run(compiled.as_run, bound))  # the kernel may write to them
         outputs, result, _ = here.launch_compiled(bound, key, compiled)
-        timed = partial(profile_of_reports, here, "", compiled.as_run, result.reports, COMPILED)
-        return Record(outputs, launched(here, compiled, inputs), result.reports, timed)
+        return recorded(here, outputs, compiled, inputs, result)
 
 
 def drift_of(world: Any, kernel: Any, grid: Grid | None, args: Args, kwargs: Kwargs) -> Drift:

@@ -8,18 +8,17 @@ same compiled kernel whose loops iterated equally often are one entry, whatever 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from collections.abc import Sequence as List
 from dataclasses import asdict
-from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from nki_dist.compiler.compiled import Compiled
-from nki_dist.launcher.profiles import profile_of
-from nki_dist.program import Loop, Program
+from nki_dist.launcher.estimates import has_loops
+from nki_dist.launcher.profiles import Executed
+from nki_dist.program import Program
 from nki_dist.runtime.group import CoreReport
 from nki_dist.runtime.hosts import forced_algorithm
 from nki_dist.timing import COMPILED, Profile, check_schedule
@@ -28,25 +27,6 @@ from nki_dist.timing.report import ADVISED
 from nki_dist.timing.sequence import KernelTime, Launch, SequenceProfile, gap_between
 from nki_dist.timing.sequence_trace import write_sequence_trace
 from nki_dist.topology.topology import Topology
-
-
-class _Kernel:
-    """A compiled kernel that was launched.
-
-    Attributes:
-        numbers: of its distinct launches, by what tells these apart.
-    """
-
-    def __init__(self, compiled: Compiled) -> None:
-        self.compiled = compiled  # kept, so that no other gets its id
-        self.loops = any(isinstance(item, Loop) for p in compiled.programs for item in p.body)
-        self.numbers: dict[Any, int] = {}
-
-    def label(self, trips: List[List[int]]) -> str:
-        """What tells a launch from others of kernels of its name."""
-        inputs = self.compiled.inputs
-        shapes = [f"{s.name} {'×'.join(map(str, s.shape))} {s.dtype}" for s in inputs]
-        return ", ".join(shapes + [f"{sum(map(sum, trips)):,} rounds of loops"] * self.loops)
 
 
 class Sequence:
@@ -72,11 +52,12 @@ class Sequence:
         self._topology: Topology = world.topology
         self._gap = gap_between(self._topology.arch, gap_us)
         self._schedule = check_schedule(schedule)
-        self._kernels: dict[int, _Kernel] = {}
-        # Of each distinct launch; profiles are made when somebody asks.
+        self._loops: dict[int, bool] = {}  # whether a compiled kernel has any
+        self._numbers: dict[Any, int] = {}  # of distinct launches
+        # Of each distinct launch; profiles are made when somebody asks. The kernels are kept with
+        # them, so that no other gets the id of one.
         self._names: list[str] = []
-        self._labels: list[str] = []
-        self._makers: list[Callable[[], Profile]] = []
+        self._launched: list[Executed] = []
         self._profiles: list[Profile] = []
         self._order = array("I")
         self._profile: SequenceProfile | None = None
@@ -106,22 +87,21 @@ class Sequence:
             reports: of its cores, in any order.
             programs: of every core, if ranks ran different ones.
         """
-        kernel = self._kernels.get(id(compiled))
-        if kernel is None:
-            kernel = self._kernels[id(compiled)] = _Kernel(compiled)
+        loops = self._loops.get(id(compiled))
+        if loops is None:
+            loops = self._loops[id(compiled)] = has_loops(compiled)
         trips: tuple[tuple[int, ...], ...] = ()
-        if kernel.loops:
+        if loops:
             trips = tuple([tuple(r.trips) for r in sorted(reports, key=lambda r: r.core)])
-        key = (name, trips, None if programs is None else tuple(map(id, programs)))
-        number = kernel.numbers.get(key)
+        which = None if programs is None else tuple(map(id, programs))
+        key = (id(compiled), name, trips, which)
+        number = self._numbers.get(key)
         if number is None:
-            number = kernel.numbers[key] = len(self._names)
+            number = self._numbers[key] = len(self._names)
             every = trips or ((),) * (len(compiled.programs) * self._topology.ranks)
             algorithm = getattr(self._world, "_algorithm", "") or forced_algorithm()
-            launch = (self._topology, algorithm, compiled, every, self._schedule, programs)
             self._names.append(name)
-            self._labels.append(kernel.label(trips))
-            self._makers.append(partial(profile_of, *launch))
+            self._launched.append(Executed(self._topology, algorithm, compiled, every, programs))
         self._order.append(number)
 
     @property
@@ -129,8 +109,8 @@ class Sequence:
         """The times of all launches that have ended."""
         if self._profile is None or len(self._profile.order) != len(self._order):
             order = np.array(self._order, np.intp)
-            for make in self._makers[len(self._profiles) :]:
-                self._profiles.append(make())
+            for launch in self._launched[len(self._profiles) :]:
+                self._profiles.append(launch.profile(self._schedule))
             self._profile = SequenceProfile(self._names, self._profiles, order, self._gap)
         return self._profile
 
@@ -184,7 +164,14 @@ class Sequence:
         from nki_dist.report.sequence import write_sequence_page
 
         advice = [asdict(finding) for finding in self.profile.advice(ADVISED)]
-        write_sequence_page(path, self.profile, self._labels, advice, self._topology)
+        labels = [self._label(launch) for launch in self._launched]
+        write_sequence_page(path, self.profile, labels, advice, self._topology)
+
+    def _label(self, launch: Executed) -> str:
+        """What tells a launch from others of kernels of its name."""
+        inputs, loops = launch.compiled.inputs, self._loops[id(launch.compiled)]
+        shapes = [f"{s.name} {'×'.join(map(str, s.shape))} {s.dtype}" for s in inputs]
+        return ", ".join(shapes + [f"{sum(map(sum, launch.trips)):,} rounds of loops"] * loops)
 
     @property
     def _title(self) -> str:

@@ -23,6 +23,7 @@ from nki_dist.arch import Arch
 from nki_dist.checks import Checks
 from nki_dist.compiler.compile import compile_kernel
 from nki_dist.compiler.compiled import Compiled, Grid
+from nki_dist.compiler.locations import name_of
 from nki_dist.errors import NkiWarning
 from nki_dist.forks import Shared, once
 from nki_dist.launcher.binding import BoundArguments, collect_outputs
@@ -60,7 +61,6 @@ class CompileCache(Shared):
     def get(
         self,
         function: Callable[..., Any],
-        name: str,
         bound: BoundArguments,
         arch: Arch,
         grid: Grid,
@@ -79,7 +79,7 @@ class CompileCache(Shared):
                 return cached
         compiled = compile_kernel(
             function,
-            name,
+            name_of(function),
             arch,
             grid,
             bound.bind,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank
+from nki_dist.launcher.binding import Args, BoundArguments, Kwargs, PerRank, inputs_where
 from nki_dist.launcher.tensor_spec import TensorSpec
 from nki_dist.program.pytree import tree_map
 
@@ -41,7 +41,4 @@ class SpecArguments:
 
     def unknown(self, bound: Sequence[BoundArguments]) -> set[int]:
         """Indices of the inputs that are a TensorSpec on some rank."""
-        found: set[int] = set()
-        for b in {id(b): b for b in bound}.values():
-            found |= {n for n, array in enumerate(b.originals) if id(array) in self._arrays}
-        return found
+        return inputs_where(bound, lambda array: id(array) in self._arrays)

@@ -14,38 +14,21 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.forks import Shared
 from nki_dist.launcher.binding import Args, Kwargs
 from nki_dist.launcher.checking import Checker, Look
-from nki_dist.launcher.profiles import digest_of, profile_of
+from nki_dist.launcher.profiles import Executed, executed
 from nki_dist.runtime.hosts import Launch, LaunchResult, forced_algorithm
-from nki_dist.timing import COMPILED, Profile
-from nki_dist.topology.topology import Topology
 
 
 @dataclass
-class Seen:
+class Seen(Executed):
     """Launches that take the same simulated time by construction.
 
     Attributes:
-        topology, algorithm: of the world they ran on.
-        trips: per core, the rounds of its dynamic loops.
         count: how many there were.
         host_seconds: what an observer measured of them, if anything.
     """
 
-    topology: Topology
-    algorithm: str
-    compiled: Compiled
-    trips: list[tuple[int, ...]]
     count: int = 0
     host_seconds: float | None = None
-
-    def profile(self, schedule: str = COMPILED) -> Profile:
-        """Their simulated time."""
-        return profile_of(self.topology, self.algorithm, self.compiled, self.trips, schedule)
-
-    @property
-    def digest(self) -> str:
-        """The same for launches that execute the same instructions on the same machine."""
-        return digest_of(self.topology, self.algorithm, self.compiled, self.trips)
 
 
 class Tally(Shared):
@@ -63,12 +46,12 @@ class Tally(Shared):
         self, world: Any, key: Any, compiled: Compiled, algorithm: str, reports: Sequence[Any]
     ) -> Seen:
         """Count a launch of a kernel that `key` names in this process, and return its entry."""
-        trips = [tuple(r.trips) for r in sorted(reports, key=lambda r: r.core)]
-        full = (key, world.arch, world.ranks, world.lnc, algorithm, tuple(trips))
+        of = executed(world, algorithm, compiled, reports)
+        full = (key, world.arch, world.ranks, world.lnc, algorithm, tuple(of.trips))
         with self._lock:
             seen = self._seen.get(full)
             if seen is None:
-                seen = self._seen[full] = Seen(world.topology, algorithm, compiled, trips)
+                seen = self._seen[full] = Seen(of.topology, algorithm, compiled, of.trips)
             seen.count += 1
             return seen
 
@@ -95,8 +78,7 @@ class TimingChecker(Checker):
     def launch(self, world: Any, kernel: Any, grid: Any, args: Args, kwargs: Kwargs) -> Look:
         """Look at a launch, and count it."""
         look = super().launch(world, kernel, grid, args, kwargs)
-        launched = look.launched()
-        if launched is not None:
+        if (launched := look.launched()) is not None:
             compiled, reports = launched
             self.tally.count(world, id(compiled), compiled, forced_algorithm(), reports)
         elif look.name not in self.untimed:

@@ -94,9 +94,8 @@ def trimmed(error: BaseException) -> TracebackType | None:
 def raised_at(error: BaseException) -> str | None:
     """The innermost line of the program that an exception passed through."""
     found = None
-    installed = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib")})
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
-        if not is_machinery(frame.f_code) and not name.startswith(installed):
+        if not is_machinery(frame.f_code) and not name.startswith(_LIBRARIES):
             found = f"{name}:{line}"
     return found or Locations().raised(error)

@@ -8,6 +8,7 @@ Not done here: derivatives. jax asks for a `custom_vjp` around the kernel when i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,45 +36,28 @@ def launch_traced(world: World, kernel: Any, args: Args, kwargs: Kwargs) -> Any:
         LaunchError: the kernel writes to its inputs, which jax arrays don't allow.
         NkiError: the kernel doesn't compile for these shapes.
     """
-    tracers: list[Any] = []
+    leaves, tree = flatten((args, kwargs), jax_arrays.owns)
+    values = [leaf for _, leaf in leaves]
+    holes = [n for n, value in enumerate(values) if jax_arrays.is_tracer(value)]
+    tracers = [values[n] for n in holes]
 
-    def take(leaf: Any) -> Any:
-        if not jax_arrays.is_tracer(leaf):
-            return leaf
-        tracers.append(leaf)
-        return _Hole(len(tracers) - 1)
-
-    template = tree_map(take, (args, kwargs), jax_arrays.owns)
-
-    def fill(arrays: Any) -> tuple[Args, Kwargs]:
-        def filled(leaf: Any) -> Any:
-            return arrays[leaf.number] if isinstance(leaf, _Hole) else leaf
-
-        found: tuple[Args, Kwargs]
-        found = tree_map(filled, template, lambda value: isinstance(value, _Hole))
-        return found
+    def filled(arrays: Sequence[Any]) -> Any:
+        by_place = dict(zip(holes, arrays))
+        return tree.unflatten(by_place.get(n, value) for n, value in enumerate(values))
 
     def run(*arrays: Any) -> Any:
         # As NumPy arrays: making jax arrays here would wait for the computation we are part of.
-        new_args, new_kwargs = fill([np.asarray(a) for a in arrays])
-        new_args, new_kwargs = _on_host(new_args), _on_host(new_kwargs)
+        new_args, new_kwargs = _on_host(filled(arrays))
         (results,) = world.run(kernel, *new_args, **new_kwargs)
         return tree_map(lambda v: plain(v) if isinstance(v, np.ndarray) else v, results)
 
     empty = [np.broadcast_to(np.zeros((), t.dtype), t.shape) for t in tracers]
-    results = _results(world, kernel, *fill(empty))
+    results = _results(world, kernel, *filled(empty))
     return jax_arrays.callback(kernel.fn.__name__, run, results, tracers)
 
 
-class _Hole:
-    """Stands for a placeholder in the arguments."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 def _on_host(tree: Any) -> Any:
-    """jax arrays that held data all along, as NumPy arrays, so that results are NumPy arrays."""
+    """jax arrays as NumPy arrays, so that results are NumPy arrays."""
     return tree_map(lambda v: np.asarray(v) if jax_arrays.owns(v) else v, tree, jax_arrays.owns)
 
 

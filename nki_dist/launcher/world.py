@@ -16,8 +16,6 @@ from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
     Kwargs,
-    PerRank,
-    bind_arguments,
     not_a_kernel,
 )
 from nki_dist.launcher.deferred import bind_ranks, settled
@@ -27,7 +25,7 @@ from nki_dist.launcher.grid import grid_of_world
 from nki_dist.launcher.hosted import ray_request
 from nki_dist.launcher.loaded import bind_loaded
 from nki_dist.launcher.options import check_options, whole
-from nki_dist.launcher.profiles import profile_of_reports
+from nki_dist.launcher.profiles import executed
 from nki_dist.launcher.recording import Recording
 from nki_dist.launcher.resident import Resident
 from nki_dist.launcher.results import Run, check_written, inputs_as_run, read_outputs
@@ -36,7 +34,7 @@ from nki_dist.launcher.session import CACHED_KERNELS, session
 from nki_dist.launcher.tracebacks import leaves_package
 from nki_dist.runtime.dry_report import DryRun, run_dry
 from nki_dist.runtime.group import CoreReport
-from nki_dist.runtime.hosts import Launch, LaunchResult, slots
+from nki_dist.runtime.hosts import Launch, LaunchResult
 from nki_dist.runtime.printing import Printer
 from nki_dist.runtime.settings import (
     OPTIONS_VARIABLE,
@@ -130,9 +128,10 @@ class World(Recording, Resident):
         self._groups_checked: set[str] = set()
         self.printer = Printer(lnc, session().next_number)
         threads = default_threads() if threads is None else threads
-        on_ray = cores_per_actor, address, transport
-        request = ray_request(actor_options, placement_group) if host == "ray" else {}
-        super().__init__(figures, ranks, lnc, host, dry, memory, threads, on_ray, request)
+        on_ray = {"cores_per_actor": cores_per_actor, "address": address, "transport": transport}
+        if host == "ray":
+            on_ray |= ray_request(actor_options, placement_group)
+        super().__init__(figures, ranks, lnc, host, dry, memory, threads, on_ray)
 
     @classmethod
     def trn2(cls, **options: Any) -> World:
@@ -197,10 +196,8 @@ class World(Recording, Resident):
         return output if schedule is None else self._run(output, result, compiled, schedule)
 
     def _run(self, outputs: Any, result: LaunchResult, compiled: Compiled, schedule: str) -> Run:
-        profile = profile_of_reports(
-            self, self._algorithm, compiled, result.reports, schedule, result.programs
-        )
-        return Run(outputs, profile, result.reports, result.losses)
+        ran = executed(self, self._algorithm, compiled, result.reports, result.programs)
+        return Run(outputs, ran.profile(schedule), result.reports, result.losses)
 
     @leaves_package
     def dry_run(
@@ -248,11 +245,15 @@ class World(Recording, Resident):
         return estimate_of(self, kernel, None, args, kwargs, check_schedule(schedule))
 
     def run_dry(
-        self, compiled: Compiled, bound: Sequence[BoundArguments], unknown: Collection[int]
+        self,
+        compiled: Compiled,
+        bound: Sequence[BoundArguments],
+        unknown: Collection[int],
+        limit: float | None = None,
     ) -> tuple[DryRun, list[CoreReport]]:
         """A dry run of a compiled kernel, and what each core reports of it."""
-        cores = slots(self.ranks, self.lnc, self.ranks_per_node)
-        return run_dry(cores, compiled.as_run, [b.arrays for b in bound], unknown, self.timeout)
+        arrays, limit = [b.arrays for b in bound], self.timeout if limit is None else limit
+        return run_dry(self.slots, compiled.as_run, arrays, unknown, limit)
 
     @leaves_package
     def compile(self, kernel: Any, *args: Any, **kwargs: Any) -> Compiled:
@@ -278,9 +279,8 @@ class World(Recording, Resident):
             self.check_groups(kernel.key, kernel)
             return bound, kernel.key, kernel
         function = getattr(kernel, "fn", kernel)
-        name = getattr(function, "__name__", type(function).__name__)
         bound, grid = self._bound(kernel, grid, args, kwargs, doubts, defer)
-        key, compiled = session().cache.get(function, name, bound[0], self.arch, grid, self.checks)
+        key, compiled = session().cache.get(function, bound[0], self.arch, grid, self.checks)
         self.check_groups(key, compiled)
         return bound, key, compiled
 
@@ -311,9 +311,7 @@ class World(Recording, Resident):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
-            return bind_ranks(function, args, kwargs, self.ranks, defer), grid
-        return [bind_arguments(function, args, kwargs)] * self.ranks, grid
+        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
 
     def _launch(
         self,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from nki_dist.codes.picture import outside as outside_of
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.enums import oob_mode
 from nki_dist.isa.transfers import Values, first_beyond, first_outside, fixed, parts_inside
-from nki_dist.linking.facts import run_time_arguments
 from nki_dist.program import Access, Dynamic, Instruction
 from nki_dist.program.access import reach
+from nki_dist.program.walk import run_time_arguments
+
+_FOLLOW: Final = (
+    "bound what the index comes from, or index a reshaped view in which all places follow "
+    "each other"
+)
 
 
 def sources(i: Instruction) -> tuple[Dynamic, ...]:
@@ -21,13 +26,7 @@ def sources(i: Instruction) -> tuple[Dynamic, ...]:
 
 def resolved(i: Instruction, value: Values) -> Instruction:
     """The instruction with its scalar run-time offsets filled in, which `value` gives."""
-    return i.with_args({name: _resolved(a, value) for name, a in i.args.items()})
-
-
-def _resolved(a: Any, value: Values) -> Any:
-    if isinstance(a, list):
-        return [_resolved(inner, value) for inner in a]
-    return fixed(a, value) if isinstance(a, Access) else a
+    return i.with_tensors(lambda a: fixed(a, value))
 
 
 def parts(i: Instruction, value: Values) -> list[Instruction]:
@@ -44,7 +43,7 @@ def parts(i: Instruction, value: Values) -> list[Instruction]:
             continue
         blocks = INSTRUCTIONS[i.opcode].blocks(i)
         if row := first_beyond(blocks, a.dynamic, index):
-            raise _beyond(a, index, row)
+            raise outside(a, index, row, beyond=True)
         if fits:
             continue
         if i.args.get("oob_mode") is oob_mode.skip:
@@ -104,17 +103,28 @@ def _quotients(first: int, last: int, unit: int) -> tuple[int, int]:
     return -(-first // unit), last // unit
 
 
-def outside(a: Access, index: int, row: str = "") -> OutOfBoundsError:
-    """The error for a run-time index that leaves its tensor; `row` says with which row."""
+def outside(a: Access, index: int, row: str = "", beyond: bool = False) -> OutOfBoundsError:
+    """The error for a run-time index that leaves its tensor.
+
+    Args:
+        row: with which it does, in words.
+        beyond: with that row the index leaves its dimension, and stays inside the tensor.
+    """
     assert a.dynamic is not None
     low, high = _allowed(a)
+    hint = None if row else "bound what the index comes from: a loop, a register, a tile"
+    if beyond:
+        assert a.dynamic.extent is not None
+        low, high = 0, a.dynamic.extent[1]
+        hint = _FOLLOW
     return OutOfBoundsError(
         f"run-time index {index} is outside [{low}, {high}) of dimension {a.dynamic.dim} "
         f"of {a.storage.label}" + (f": {row}" if row else ""),
         code="data-index-range",
-        hint=None if row else "bound what the index comes from: a loop, a register, a tile",
+        hint=hint,
         numbers={"got": index, "least": low, "most": high - 1},
         picture=_picture(a, index, high),
+        policy="only check='strict' refuses it, as published kernels do so" if beyond else None,
     )
 
 
@@ -126,22 +136,6 @@ def _picture(a: Access, index: int, allowed: int) -> dict[str, Any]:
     if shape[dim : dim + 1] != (size,):  # of a view in another shape
         shape = (*[1] * dim, size)
     return outside_of(a.storage.label, shape, dim, [(index, index + size - allowed + 1)])
-
-
-def _beyond(a: Access, index: int, row: str) -> OutOfBoundsError:
-    """The error for an index with which `row` leaves its dimension and stays inside the tensor."""
-    assert a.dynamic is not None and a.dynamic.extent is not None
-    size = a.dynamic.extent[1]
-    return OutOfBoundsError(
-        f"run-time index {index} is outside [0, {size}) of dimension {a.dynamic.dim} "
-        f"of {a.storage.label}: {row}",
-        code="data-index-range",
-        hint="bound what the index comes from, or index a reshaped view in which all places follow "
-        "each other",
-        numbers={"got": index, "least": 0, "most": size - 1},
-        picture=_picture(a, index, size),
-        policy="only check='strict' refuses it, as published kernels do so",
-    )
 
 
 def _allowed(a: Access) -> tuple[int, int]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nki_dist.isa.kit import Kit
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.operation import Operation, op
-from nki_dist.program import Access, Instruction, Loop, Program, instructions
+from nki_dist.program import Access, Program
 
 
 def births(program: Program) -> dict[int, list[int]]:
@@ -26,16 +24,6 @@ def births(program: Program) -> dict[int, list[int]]:
         if number not in found.setdefault(first, []):
             found[first].append(number)
     return found
-
-
-def born_outside(waiting: dict[int, list[int]], loop: Loop) -> Iterator[tuple[int, Instruction]]:
-    """Storages that a loop touches first but that live across its rounds, taken out of `waiting`;
-    each with the instruction that does."""
-    for i in instructions(loop.body):
-        here = waiting.get(i.ordinal, [])
-        for number in [n for n in here if n < loop.outside]:
-            here.remove(number)
-            yield number, i
 
 
 def birth(program: Program, number: int, kit: Kit) -> list[Operation]:

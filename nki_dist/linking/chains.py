@@ -21,8 +21,9 @@ from typing import Any, Final
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.tensor_engine import Factors
-from nki_dist.linking.facts import FactTable, accesses
+from nki_dist.linking.facts import FactTable
 from nki_dist.program import Access, Instruction, psum
+from nki_dist.program.walk import accesses, index_tensors
 
 LONGEST: Final = 4096  # rows of a contraction: bounds the memory that operands are gathered in
 OPEN: Final = 8  # chains at a time: PSUM has so many banks
@@ -147,9 +148,8 @@ class Chains:
                 same = [c for c in self.open if c.dst.storage is storage]
                 if same:
                     self._close([c for c in same if not apart(c.dst, a)])
-            source = None if a.dynamic is None else a.dynamic.source
-            if isinstance(source, Access) and source.storage.region is psum:
-                self._close([c for c in self.open if c.dst.storage is source.storage])
+            for index in index_tensors([a]) if a.dynamic is not None else ():
+                self._close([c for c in self.open if c.dst.storage is index.storage])
 
     def _multiplied(self, i: Instruction, factors: Factors) -> Chain:
         member = Member(i, factors, self._written, self._at)

@@ -12,7 +12,7 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.spec import Spec
 from nki_dist.linking.indirect import has_indirection
 from nki_dist.program import Access, Instruction, psum
-from nki_dist.program.walk import tensors
+from nki_dist.program.walk import run_time_arguments
 
 
 class Facts(NamedTuple):
@@ -73,19 +73,3 @@ def _facts_of_kind(i: Instruction) -> Facts:
         written=tuple([name for name in facts.spec.written if name in names]),
         sums=tuple([name for name in names if i.args[name].storage.region is psum]),
     )
-
-
-def accesses(i: Instruction) -> list[Access]:
-    """Tensor operands of an instruction, lists opened; asked of each several times."""
-    found: list[Access] = []
-    for value in i.args.values():
-        if isinstance(value, Access):
-            found.append(value)
-        elif value.__class__ is list or value.__class__ is tuple:
-            found += tensors(value)
-    return found
-
-
-def run_time_arguments(i: Instruction) -> list[Access]:
-    """Operands with one run-time address."""
-    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]

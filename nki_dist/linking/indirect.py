@@ -108,13 +108,13 @@ def take_columns(columns: np.ndarray, index: np.ndarray, out: np.ndarray) -> Non
     np.take(columns, index, 1, out, "clip")
 
 
-@function(reads="inp index columns", writes="columns", partial=True, name="put columns")
+@function(reads="inp index columns", writes="columns", name="put columns")
 def put_columns(inp: np.ndarray, index: np.ndarray, columns: np.ndarray) -> None:
     """Writes those of dimension 1 with these numbers."""
     columns[:, index] = inp
 
 
-@function(reads="index columns", writes="columns", partial=True, name="mark columns")
+@function(reads="index columns", writes="columns", name="mark columns")
 def _mark_columns(value: bool, index: np.ndarray, columns: np.ndarray) -> None:
     """The same value in those of dimension 1 with these numbers."""
     columns[:, index] = value

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from nki_dist.linking.kinds import Kind
-from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
+from nki_dist.linking.linked import Late, Linked, LinkedLoop, Segment
 from nki_dist.linking.needs import Needs, Touch, dependences, states_of
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place, Space
@@ -112,7 +112,7 @@ def _use(kind: Kind) -> _Use | None:
         for n, a in enumerate(o.arguments):
             if type(a) is Place and a.space[0] == "accumulators":
                 anew = n in o.function.writes and n not in o.function.reads
-                return _Use(str(a.space[1]), *a.span(), anew and not o.function.partial)
+                return _Use(str(a.space[1]), *a.span(), anew)
     return None
 
 
@@ -138,11 +138,11 @@ class Planner:
         self.needs = Needs(linked, per_lane=self.per_lane)
         self._spaces: list[set[Space]] = [{space for space, _ in run.bases} for run in linked.runs]
 
-    def _first_lane(self, straight: Straight) -> list[int]:
+    def _first_lane(self, straight: Segment) -> list[int]:
         """Instructions that the thread which launches carries out: those that are settled at run
         time, are watched, or do what is seen outside."""
         runs, found = self._linked.runs, []
-        for k, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
+        for k, (run, i) in enumerate(zip(straight.steps, straight.instructions, strict=True)):
             if type(run) is Late or i.ordinal in self._watched or self._ordered[runs[run].kind]:
                 found.append(k)
         return found
@@ -157,16 +157,16 @@ class Planner:
             return {t.space for t in self.needs.of_late(run.instruction)}
         return self._spaces[int(run)]
 
-    def plan(self, straight: Straight) -> Plan | None:
+    def plan(self, straight: Segment) -> Plan | None:
         """Lanes for its instructions; None where one thread is as good."""
         times = [
             5e-6 if type(run) is Late else self._seconds[self._linked.runs[run].kind]
-            for run in straight.runs
+            for run in straight.steps
         ]
         total = sum(times)
         if self._threads < 2 or total < LEAST:
             return None
-        nodes = list(map(self.touched, straight.runs))
+        nodes = list(map(self.touched, straight.steps))
         needs = dependences(nodes)
         if needs is None:
             return None
@@ -192,12 +192,12 @@ class Planner:
         return all(
             self._begun_anew(item.body) if isinstance(item, LinkedLoop) else self._begun_in(item)
             for item in block
-            if isinstance(item, (LinkedLoop, Straight))
+            if isinstance(item, (LinkedLoop, Segment))
         )
 
-    def _begun_in(self, item: Straight) -> bool:
+    def _begun_in(self, item: Segment) -> bool:
         begun: dict[str, _Use] = {}
-        for run in item.runs:
+        for run in item.steps:
             if type(run) is Late and any(
                 what == "accumulators" for what, _ in states_of(run.instruction)
             ):
@@ -213,11 +213,11 @@ class Planner:
                 return False
         return True
 
-    def _groups(self, straight: Straight) -> dict[int, int]:
+    def _groups(self, straight: Segment) -> dict[int, int]:
         """By node, the number of those that use the same beginning of accumulators."""
         found: dict[int, int] = {}
         current: dict[str, int] = {}
-        for k, run in enumerate(straight.runs):
+        for k, run in enumerate(straight.steps):
             use = self._use(run)
             if use is not None:
                 if use.anew:

@@ -11,21 +11,19 @@ from math import prod
 from typing import Any
 
 from nki_dist.arch import Arch
-from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.randomness import GENERATORS, WORDS
-from nki_dist.linking.births import birth, births, born_outside
+from nki_dist.linking.births import birth
+from nki_dist.linking.blocks import Linker
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.kinds import Kinds, Run
-from nki_dist.linking.linked import Block, Late, Linked, LinkedExchange, LinkedLoop, Straight
-from nki_dist.linking.located import raise_at
+from nki_dist.linking.linked import Late, Linked
 from nki_dist.linking.lowering import Lowering
 from nki_dist.linking.products import Products
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.operation import op
 from nki_dist.ops.place import Place, Space
-from nki_dist.program import Instruction, Loop, Program
+from nki_dist.program import Instruction, Program
 from nki_dist.program.uncollected import uncollected
 
 
@@ -44,30 +42,30 @@ def link(program: Program, arch: Arch, without: Collection[str] = ()) -> Linked:
     return _Linker(program, arch, without).linked()
 
 
-class _Linker:
+class _Linker(Linker):
     def __init__(self, program: Program, arch: Arch, without: Collection[str]) -> None:
-        self._program = program
+        super().__init__(program)
         self._facts = FactTable()
+        self._known = self._facts.kinds
         self._kit = Lowering(arch)
         self._masked = tuple(program.facts.get("runtime_psum", ()))
         self._kinds = Kinds(self._kit, self._masked)
         self._products = Products(program, self._kit, self._facts, without)
-        self._births = births(program)
         self._runs: list[Run] = []
         self._numbers: dict[Run, int] = {}
 
     def linked(self) -> Linked:
-        body = self._block(self._program.body)
+        body = self.block(self.program.body)
         spaces, panels = self._spaces(), self._products.panels
         kinds = self._kinds.kinds
-        return Linked(self._program, kinds, self._runs, body, spaces, panels, self._masked)
+        return Linked(self.program, kinds, self._runs, body, spaces, panels, self._masked)
 
     def _spaces(self) -> dict[Space, int]:
         found: dict[Space, int] = {
             ("scratch", 0): max((k.scratch for k in self._kinds.kinds), default=0)
         }
         for number in self._masked:
-            found["mask", number] = self._program.storages[number].nbytes // 2
+            found["mask", number] = self.program.storages[number].nbytes // 2
         for kind in self._kinds.kinds:
             for o in kind.operations:
                 for a in o.arguments:
@@ -78,51 +76,24 @@ class _Linker:
                         found[a.space] = 4 * prod(shape)
         return found
 
-    def _block(self, block: Any) -> Block:
-        linked: Block = []
-        straight: Straight | None = None
-        kinds = self._facts.kinds
-        for item in block:
-            if isinstance(item, Loop):
-                outside = Straight([], [])
-                for number, i in born_outside(self._births, item):
-                    self._born(number, i, outside)
-                linked.append(outside)
-                # A body without instructions iterates, and is looked at, all the same.
-                linked.append(LinkedLoop(item, self._block(item.body) or [Straight([], [])]))
-                straight = None
-                continue
-            facts = kinds.get(id(item.kind)) or self._facts.of(item)
-            waits = facts.spec.synchronises
-            if straight is None or waits:
-                straight = Straight([], [])
-                linked.append(straight)
-            for number in self._births.pop(item.ordinal, ()):
-                self._born(number, item, straight)
-            if waits:
-                linked.append(LinkedExchange(item, ordering(self._program, item)))
-                straight = None
-                continue
-            straight.runs.append(self._run(item, facts))
-            straight.instructions.append(item)
-        return linked
-
-    def _run(self, i: Instruction, facts: Any) -> Any:
+    def step(self, i: Instruction) -> Any:
         products, kit = self._products, self._kit
-        try:
-            if facts.dynamic:
-                return Late(i)
-            if products.has(i):
-                kit.begin()
-                operations = products.operations(i)
-                if self._masked and i.ordinal in products.last:
-                    operations += self._marks(i)
-                return self._number(self._kinds.run_of(operations, kit.used))
-            if i.ordinal in products.unmade:
-                return self._number(self._kinds.run_of((), 0))
-            return self._number(self._kinds.of(i, facts))
-        except (NkiError, MemoryError) as error:
-            raise_at(error, i, self._program.where(i.location))
+        facts = self._known.get(id(i.kind)) or self._facts.of(i)
+        if facts.dynamic:
+            return Late(i)
+        if i.ordinal in products.members:
+            kit.begin()
+            operations = products.operations(i)
+            if self._masked and i.ordinal in products.last:
+                operations += self._marks(i)
+            return self._number(self._kinds.run_of(operations, kit.used))
+        if i.ordinal in products.unmade:
+            return self._number(self._kinds.run_of((), 0))
+        return self._number(self._kinds.of(i, facts))
+
+    def birth(self, number: int) -> int:
+        operations = birth(self.program, number, self._kit)
+        return self._number(self._kinds.run_of(operations, 0))
 
     def _marks(self, i: Instruction) -> list[Any]:
         """What the next matmul finds where a product has been left."""
@@ -138,9 +109,3 @@ class _Linker:
             number = self._numbers[run] = len(self._runs)
             self._runs.append(run)
         return number
-
-    def _born(self, number: int, i: Instruction, straight: Straight) -> None:
-        operations = birth(self._program, number, self._kit)
-        straight.births.add(len(straight.runs))
-        straight.runs.append(self._number(self._kinds.run_of(operations, 0)))
-        straight.instructions.append(i)

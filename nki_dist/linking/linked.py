@@ -21,17 +21,20 @@ from nki_dist.program import Instruction, Loop, Program, instructions, loops
 
 
 @dataclass
-class Straight:
+class Segment:
     """Instructions that run one after the other without waiting for anybody.
 
     Attributes:
-        runs: what each does, by number; of one that is settled at run time a `Late`.
+        steps: what each does: in a linked program the number of a run, in a placed one that of a
+            step, bound to a core a function; of one that is settled at run time what settles it.
         instructions: as many; a storage's birth has the instruction that touches it first.
-        births: places of those.
+        moves: they are known to do no more than move bits, so NumPy has nothing to warn of.
+        births: places of births.
     """
 
-    runs: list[Any]
+    steps: list[Any]
     instructions: list[Instruction]
+    moves: bool = False
     births: set[int] = field(default_factory=set)
 
 
@@ -44,10 +47,11 @@ class Late:
 
 @dataclass
 class LinkedExchange:
-    """An instruction that may wait for other cores."""
+    """An instruction that may wait for other cores; `start`, once it is bound, begins it."""
 
     instruction: Instruction
     orders: Ordering
+    start: Any = None
 
 
 @dataclass
@@ -58,7 +62,7 @@ class LinkedLoop:
     body: list[Any]
 
 
-Block: TypeAlias = "list[Straight | LinkedExchange | LinkedLoop]"
+Block: TypeAlias = "list[Segment | LinkedExchange | LinkedLoop]"
 
 
 @dataclass(eq=False)
@@ -115,7 +119,7 @@ def _comparable(item: Any) -> Any:
         return list(map(_comparable, item.body))
     if isinstance(item, LinkedExchange):
         return item.instruction.ordinal, item.orders
-    runs = [run if isinstance(run, int) else "late" for run in item.runs]
+    runs = [run if isinstance(run, int) else "late" for run in item.steps]
     return runs, [i.ordinal for i in item.instructions], item.births
 
 

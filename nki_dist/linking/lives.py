@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_dist.linking.lanes import Planner
-from nki_dist.linking.linked import Linked, LinkedExchange, LinkedLoop, Straight
+from nki_dist.linking.linked import Linked, LinkedExchange, LinkedLoop, Segment
 from nki_dist.linking.memory import Life
 from nki_dist.ops.place import Space
 
@@ -35,17 +35,17 @@ def on_lanes(block: Sequence[Any], planner: Planner) -> tuple[list[Any], bool]:
     """The same block with lanes where they gain, and whether there are some."""
     found, some = [], False
     for item in block:
-        if isinstance(item, Straight) and (plan := planner.plan(item)) is not None:
+        if isinstance(item, Segment) and (plan := planner.plan(item)) is not None:
             lanes, begins, needs = plan
             order = sorted(range(len(lanes)), key=lambda k: (begins[k], k))
             at = {k: n for n, k in enumerate(order)}
             item = Laned(
-                [item.runs[k] for k in order],
+                [item.steps[k] for k in order],
                 [item.instructions[k] for k in order],
                 [lanes[k] for k in order],
                 frozenset(n for n, k in enumerate(order) if k in item.births),
                 [[at[d] for d in needs[k]] for k in order],
-                [planner.spaces(item.runs[k]) for k in order],
+                [planner.spaces(item.steps[k]) for k in order],
             )
             some = True
         elif isinstance(item, LinkedLoop):
@@ -88,7 +88,7 @@ def _nodes(block: Sequence[Any], planner: Planner) -> Iterator[tuple[Iterable[Sp
         elif isinstance(item, Laned):
             yield from zip(item.touched, item.instructions, item.lane_of, strict=True)
         else:
-            for run, i in zip(item.runs, item.instructions, strict=True):
+            for run, i in zip(item.steps, item.instructions, strict=True):
                 yield planner.spaces(run), i, 0
 
 

@@ -17,9 +17,8 @@ from nki_dist.compiler.passes.elements import covers
 from nki_dist.compiler.passes.unwritten import WRITTEN_INPUTS
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.chains import Chain
-from nki_dist.linking.facts import accesses
 from nki_dist.program import Access, Instruction, Program, instructions, sbuf
-from nki_dist.program.walk import tensors
+from nki_dist.program.walk import accesses, index_tensors
 
 LEAST: Final = 1 << 18  # bytes of a tile: finding out takes a look at every instruction
 
@@ -98,8 +97,7 @@ def _loads(
 def _looked_at(i: Instruction) -> list[Access]:
     """All tensors of an instruction, sources of run-time addresses included."""
     found = accesses(i)
-    sources = [a.dynamic.source for a in found if a.dynamic is not None]
-    return [*found, *tensors([s for s in sources if isinstance(s, Access)])]
+    return [*found, *index_tensors(found)]
 
 
 def _load(i: Instruction, a: Access) -> Load | None:

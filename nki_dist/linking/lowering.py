@@ -46,7 +46,7 @@ class Lowering(Kit):
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
-        self.wires = Slot.WIRES
+        self.wires, self.registers = Slot.WIRES, Slot.REGISTERS
         self.masks: dict[int, Any] = {}
         self._lent: dict[int, Place] = {}
         self.begin()
@@ -89,7 +89,3 @@ class Lowering(Kit):
     @property
     def rank(self) -> Slot:
         return Slot.RANK
-
-    @property
-    def registers(self) -> Slot:
-        return Slot.REGISTERS

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 from nki_dist.arch import Arch
 from nki_dist.errors import NkiError
 from nki_dist.linking.addresses import interval, resolved
-from nki_dist.linking.facts import accesses, facts_of
+from nki_dist.linking.facts import facts_of
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.lowering import Lowering
 from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
 from nki_dist.ops.place import Place, Space
 from nki_dist.program import Access, Dynamic, Instruction
+from nki_dist.program.walk import accesses
 
 
 class MovingCall(NamedTuple):

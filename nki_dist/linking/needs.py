@@ -12,12 +12,12 @@ from typing import NamedTuple
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import State
 from nki_dist.isa.randomness import GENERATORS
-from nki_dist.linking.facts import accesses
 from nki_dist.linking.kinds import Kind, Run
 from nki_dist.linking.linked import Linked
 from nki_dist.ops.operation import Operation, RegisterNumber
 from nki_dist.ops.place import Place, Space
 from nki_dist.program import Instruction, VirtualRegister
+from nki_dist.program.walk import accesses
 
 _new = tuple.__new__  # an instruction has several, and a program hundreds of thousands
 

@@ -15,7 +15,7 @@ from nki_dist.linking.addresses import sources
 from nki_dist.linking.exchanges import Exchanges
 from nki_dist.linking.kinds import Kind, Run, equal_key
 from nki_dist.linking.lanes import Planner, Schedule, scheduled
-from nki_dist.linking.linked import Late, Linked, LinkedLoop, Straight
+from nki_dist.linking.linked import Late, Linked, LinkedLoop, Segment
 from nki_dist.linking.lives import Laned, buffer_needs, lives, on_lanes
 from nki_dist.linking.lowering import SCRATCH
 from nki_dist.linking.memory import Life, Places, places
@@ -25,7 +25,7 @@ from nki_dist.ops.calls import only_moves
 from nki_dist.ops.function import Function
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place, Space
-from nki_dist.program import Dynamic, Instruction, Loop
+from nki_dist.program import Dynamic, Instruction
 
 # Between two looks at the clock and at whether the run has been ended from outside:
 SEGMENT = 1000  # instructions, and
@@ -54,22 +54,6 @@ class Step(NamedTuple):
 
 
 @dataclass
-class Segment:
-    """Instructions that run one after the other.
-
-    Attributes:
-        steps: of each, a step by number, or what a late one does.
-        moves: of all of them.
-        births: places of those with which storages begin to live.
-    """
-
-    steps: list[Any]
-    instructions: list[Instruction]
-    moves: bool
-    births: set[int]
-
-
-@dataclass
 class LanedSegment:
     """Instructions that several threads carry out.
 
@@ -83,14 +67,6 @@ class LanedSegment:
     instructions: list[Instruction]
     schedule: Schedule
     births: frozenset[int]
-
-
-@dataclass
-class PlacedLoop:
-    """A loop and what its body has become."""
-
-    loop: Loop
-    body: list[Any]
 
 
 class Placed:
@@ -108,7 +84,7 @@ class Placed:
         arguments: of the calls, by number: places (whose spaces may be ("part", n), as
             several storages share memory), slots and constants.
         steps: by number.
-        body: of Segment, LinkedExchange and PlacedLoop.
+        body: of Segment, LinkedExchange and LinkedLoop.
         scratch: bytes that its steps need.
         exchanges: what instructions that wait keep for the cores.
         sources: of run-time addresses, by ordinal of the instructions that have some.
@@ -257,12 +233,12 @@ class Placed:
     def _block(self, block: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
         for item in block:
-            if isinstance(item, Straight):
+            if isinstance(item, Segment):
                 found += self._segments(item)
             elif isinstance(item, Laned):
                 found.append(self._laned(item))
             elif isinstance(item, LinkedLoop):
-                found.append(PlacedLoop(item.loop, self._block(item.body)))
+                found.append(LinkedLoop(item.loop, self._block(item.body)))
             else:
                 self._asks(item.instruction)
                 found.append(item)
@@ -287,12 +263,12 @@ class Placed:
         self.scratch = max(self.scratch, moved.scratch)
         return moved
 
-    def _segments(self, straight: Straight) -> list[Segment]:
-        segment, elements = Segment([], [], True, set()), 0
+    def _segments(self, straight: Segment) -> list[Segment]:
+        segment, elements = Segment([], [], True), 0
         found = [segment]
-        for n, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
+        for n, (run, i) in enumerate(zip(straight.steps, straight.instructions, strict=True)):
             if len(segment.steps) >= SEGMENT or elements > SEGMENT_ELEMENTS:
-                segment, elements = Segment([], [], True, set()), 0
+                segment, elements = Segment([], [], True), 0
                 found.append(segment)
             if n in straight.births:
                 segment.births.add(len(segment.steps))
@@ -316,7 +292,7 @@ def _bytes(found: Places, panels: Mapping[int, tuple[int, int]]) -> int:
 
 def _steps(body: Sequence[Any]) -> Iterator[tuple[Any, Instruction]]:
     for item in body:
-        if isinstance(item, PlacedLoop):
+        if isinstance(item, LinkedLoop):
             yield from _steps(item.body)
         elif isinstance(item, (Segment, LanedSegment)):
             yield from zip(item.steps, item.instructions, strict=True)

@@ -15,7 +15,7 @@ import numpy as np
 from nki_dist.compiler.disasm import called, loop_text, value_text
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.linking.kinds import Run
-from nki_dist.linking.linked import Late, Linked, LinkedExchange, LinkedLoop, Straight
+from nki_dist.linking.linked import Late, Linked, LinkedExchange, LinkedLoop, Segment
 from nki_dist.linking.lowering import Slot
 from nki_dist.ops.operation import Operation, RegisterNumber
 from nki_dist.ops.place import Place, Space
@@ -85,8 +85,8 @@ def _block(linked: Linked, block: Sequence[Any], pad: str) -> Iterator[str]:
             yield from (pad + line for line in _straight(linked, item))
 
 
-def _straight(linked: Linked, straight: Straight) -> Iterator[str]:
-    for n, (run, i) in enumerate(zip(straight.runs, straight.instructions, strict=True)):
+def _straight(linked: Linked, straight: Segment) -> Iterator[str]:
+    for n, (run, i) in enumerate(zip(straight.steps, straight.instructions, strict=True)):
         if isinstance(run, Late):
             yield f"{_head(i)}  at run time"
         elif n in straight.births:

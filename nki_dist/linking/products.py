@@ -70,6 +70,7 @@ class Products:
 
     Attributes:
         panels: all of them, by number.
+        members: ordinals of the matmuls whose operations are this object's affair.
         last: ordinals of matmuls that write a chain's sum.
         unmade: ordinals of loads that needn't be made.
     """
@@ -83,7 +84,7 @@ class Products:
         # would make a circle that is freed late.
         self._work: dict[int, list[tuple[Callable[..., list[Operation]], tuple[Any, ...]]]] = {}
         self._ordinals: dict[int, int] = {}  # by position
-        self._members: set[int] = set()
+        self.members: set[int] = set()
         self.last: set[int] = set()
         self.panels: list[Panel] = []
         self._cache: dict[int, Panel] = {}
@@ -106,10 +107,6 @@ class Products:
         for chain, (left, right) in zip(chains, keys, strict=True):
             self._chain(chain, left, right)
 
-    def has(self, i: Instruction) -> bool:
-        """Whether the instruction's operations are this object's affair."""
-        return i.ordinal in self._members
-
     def operations(self, i: Instruction) -> list[Operation]:
         """What the instruction does; nothing, if others do it."""
         work = self._work.get(i.ordinal, ())
@@ -123,7 +120,7 @@ class Products:
             return
         for m in chain.members:
             self._ordinals[m.at] = m.instruction.ordinal
-            self._members.add(m.instruction.ordinal)
+            self.members.add(m.instruction.ordinal)
         self.last.add(chain.members[-1].instruction.ordinal)
         width, columns = chain.columns, chain.dst.free_size
         left = self._panel(left_key, "left", chain, width)

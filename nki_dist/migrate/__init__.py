@@ -1,7 +1,7 @@
 """Programs of older releases of NKI, rewritten where there is one right answer.
 
-`migrate(text)` gives the new text, what was changed and what a person has to decide. It needs
-LibCST, which keeps comments and layout: the extra `nki_dist[migrate]`.
+`migrate(text)` gives the new text, what was changed and what a person has to decide. Comments and
+layout stay, but for those of what is rewritten.
 
 Rules never change what a program computes. Where the text doesn't say enough (a dtype, a rank, a
 mask), the place is listed and stays as it was.
@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import ast
 
-import libcst as cst
-from libcst.metadata import MetadataWrapper
-
 from nki_dist.migrate.calls import Calls
+from nki_dist.migrate.edits import Source
 from nki_dist.migrate.kernels import Kernels
-from nki_dist.migrate.names import names_of
-from nki_dist.migrate.placement import Placements
+from nki_dist.migrate.names import Names
+from nki_dist.migrate.placement import place
 from nki_dist.migrate.report import Finding, Migrated
 
 __all__ = ["Finding", "Migrated", "migrate"]
@@ -33,14 +31,15 @@ def migrate(text: str, to: str = "0.7") -> Migrated:
     Raises:
         SyntaxError: the text isn't Python, or wouldn't be afterwards.
     """
-    ast.parse(text)
     done = Migrated(text)
-    module = cst.parse_module(text)
-    names = names_of(module)
-    module = MetadataWrapper(module).visit(Calls(names, done, to))
+    source = Source(text)
+    names = Names(source.tree)
+    Calls(names, source, done, to)
     if names.beta1:
-        module = MetadataWrapper(module).visit(Kernels(names, done))
-        module = module.visit(Placements(names))
-    done.text = module.code
+        source = Source(source.text())
+        Kernels(names, source, done)
+        source = Source(source.text())
+        place(names, source)
+    done.text = source.text()
     ast.parse(done.text)
     return done

@@ -1,17 +1,18 @@
 """Rewrites single expressions of older programs: imports, names, decorators, arguments.
 
-No line is added or removed, so what later rules find is where it was.
+No line is added, so what later rules find is where it was.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Collection
 from typing import Any, Final
 
-import libcst as cst
-from libcst.metadata import PositionProvider
-
 from nki_dist.language.older import ARITHMETIC, LOGIC, LOGIC_UNARY, OPERATORS, UNARY
-from nki_dist.migrate.names import BETA1, Names, dotted, memory_of
+from nki_dist.migrate.edits import Edit, Source
+from nki_dist.migrate.names import Names, called, dotted, memory_of, of_beta1
 from nki_dist.migrate.placement import is_hint, is_second_name
 from nki_dist.migrate.report import Finding, Migrated
 
@@ -39,253 +40,212 @@ NUMPY: Final = {
 }
 
 
-def with_args(call: cst.Call, args: list[cst.Arg]) -> cst.Call:
-    """A call with other arguments; the last has no comma on the same line."""
-    if args and isinstance(args[-1].comma, cst.Comma):
-        after = args[-1].comma.whitespace_after
-        if isinstance(after, cst.SimpleWhitespace):
-            args = [*args[:-1], args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
-    return call.with_changes(args=args)
-
-
-class Calls(cst.CSTTransformer):
+class Calls(ast.NodeVisitor):
     """One walk over a module.
 
     Args:
         names: of the module.
+        source: of the module; it is told what to replace.
         done: where changes and decisions are noted.
         to: "0.6" or "0.7".
     """
 
-    METADATA_DEPENDENCIES = (PositionProvider,)
+    def __init__(self, names: Names, source: Source, done: Migrated, to: str) -> None:
+        self.names, self.source, self.done, self.to = names, source, done, to
+        self.nki = names.local("nki") or "nki"
+        self.other_rules: set[int] = set()  # ids of attributes that another rule looks after
+        self.registers: set[str] = set()
+        self.kernels = {name for node in ast.walk(source.tree) for name in _kernels_of(node, names)}
+        self.visit(source.tree)
 
-    def __init__(self, names: Names, done: Migrated, to: str) -> None:
-        super().__init__()
-        self.names, self.done, self.to = names, done, to
-        self.replaced: set[int] = set()  # ids of attributes that another rule looks after
-        self.registers: set[str | None] = set()
+    def _changed(self, rule: str, node: Any, message: str) -> None:
+        self.done.changes.append(Finding(rule, node.lineno, message))
 
-    def _line(self, node: cst.CSTNode) -> int:
-        return int(self.get_metadata(PositionProvider, node).start.line)
-
-    def _changed(self, rule: str, node: cst.CSTNode, message: str) -> None:
-        self.done.changes.append(Finding(rule, self._line(node), message))
-
-    def _decide(self, rule: str, node: cst.CSTNode, message: str) -> None:
-        self.done.decisions.append(Finding(rule, self._line(node), message))
+    def _decide(self, rule: str, node: Any, message: str) -> None:
+        self.done.decisions.append(Finding(rule, node.lineno, message))
 
     # ---- imports ------------------------------------------------------------------------------
 
-    def leave_ImportAlias(self, original: cst.ImportAlias, updated: cst.ImportAlias) -> Any:
-        name = dotted(updated.name) or ""
-        if name != BETA1 and not name.startswith(BETA1 + "."):
-            return updated
-        new = "nki" + name[len(BETA1) :]
-        self._changed("import", original, f"{name} is {new}")
-        as_name = updated.asname
-        if as_name is not None and dotted(as_name.name) == new:
-            as_name = None
-        return updated.with_changes(name=cst.parse_expression(new), asname=as_name)
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            new = of_beta1(alias.name)
+            if new:
+                self._changed("import", alias, f"{alias.name} is {new}")
+                named = f" as {alias.asname}" if alias.asname not in (None, new) else ""
+                self.source.replace(alias, new + named)
 
-    def leave_ImportFrom(self, original: cst.ImportFrom, updated: cst.ImportFrom) -> Any:
-        module = dotted(updated.module) or ""
-        if module == BETA1 or module.startswith(BETA1 + "."):
-            new = "nki" + module[len(BETA1) :]
-            self._changed("import", original, f"{module} is {new}")
-            gone = GONE.get(new, ())
-            if gone and not isinstance(updated.names, cst.ImportStar):
-                kept = [a for a in updated.names if dotted(a.name) not in gone]
-                if len(kept) < len(updated.names):
-                    return self._without(updated, kept, new)
-            return updated.with_changes(module=cst.parse_expression(new))
-        if module != "neuronxcc" or isinstance(updated.names, cst.ImportStar):
-            return updated
-        if [dotted(alias.name) for alias in updated.names] != ["nki"]:
-            return updated
-        self._changed("import", original, "neuronxcc.nki is nki")
-        alias = updated.names[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return cst.Import(names=[alias])
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module, new = node.module or "", of_beta1(node.module or "")
+        names = [alias.name for alias in node.names]
+        if module == "neuronxcc" and names == ["nki"]:
+            self._changed("import", node, "neuronxcc.nki is nki")
+            alias = node.names[0].asname
+            self.source.replace(node, f"import nki as {alias}" if alias else "import nki")
+        if not new:
+            return
+        self._changed("import", node, f"{module} is {new}")
+        gone = [alias for alias in node.names if alias.name in GONE.get(new, ())]
+        if len(gone) == len(names):  # nothing refers to any of them any more
+            if new != "nki" or self.names.local("nki") is not None:
+                self.source.edits.append(self.source.without(node))
+            else:
+                self.source.replace(node, "import nki")
+            return
+        start = self.source.start(node)
+        text = self.source.between(start, self.source.end(node))
+        at = start + text.index(module)
+        self.source.edits.append(Edit(at, at + len(module), new))
+        self._without(gone, node.names)
 
-    def _without(self, node: cst.ImportFrom, kept: list[cst.ImportAlias], module: str) -> Any:
-        """The import without names that nothing refers to any more."""
-        if not kept:
-            if module != "nki" or self.names.local("nki") is not None:
-                return cst.RemoveFromParent()
-            return cst.Import(names=[cst.ImportAlias(cst.Name("nki"))])
-        last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return node.with_changes(module=cst.parse_expression(module), names=[*kept[:-1], last])
+    def _without(self, gone: Collection[Any], listed: list[Any]) -> None:
+        """Names or arguments of a list go, with commas between them and those that stay."""
+        kept = [node for node in listed if node not in gone]
+        for node in gone:
+            before = [other for other in kept if self.source.start(other) < self.source.start(node)]
+            after = [other for other in kept if other not in before]
+            if after:
+                edit = Edit(self.source.start(node), self.source.start(after[0]), "")
+            else:
+                last = self.source.end(before[-1])
+                comma = self.source.between(last, self.source.start(node)).index(",")
+                edit = Edit(last + comma, self.source.end(node), "")
+            self.source.edits.append(edit)
 
     # ---- names --------------------------------------------------------------------------------
 
-    def visit_Call(self, node: cst.Call) -> None:
-        full = self.names.full(node.func)
-        if memory_of(full) or full == "nki.compiler.no_reorder":  # that one is a loop's hint
-            self.replaced.add(id(node.func))
-
-    def visit_Assign(self, node: cst.Assign) -> None:
+    def visit_Assign(self, node: ast.Assign) -> None:
         if is_second_name(node, self.names):
-            self.replaced.add(id(node.value))
-        made = node.value.func if isinstance(node.value, cst.Call) else None
-        if self.names.full(made) == "nisa.register_alloc":
-            self.registers |= {dotted(target.target) for target in node.targets}
+            self.other_rules.add(id(node.value))
+        if self.names.full(called(node.value)) == "nisa.register_alloc":
+            self.registers |= {dotted(target) for target in node.targets}
+        self.generic_visit(node)
 
-    def visit_While(self, node: cst.While) -> None:
+    def visit_While(self, node: ast.While) -> None:
         if self.to == "0.7" and dotted(node.test) in self.registers:
             self._decide("loop", node, "write it with nl.while_loop, whose body is a function")
+        self.generic_visit(node)
 
-    def visit_Decorator(self, node: cst.Decorator) -> None:
-        made = node.decorator
-        self.replaced.add(id(made.func if isinstance(made, cst.Call) else made))
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        for decorator in node.decorator_list:
+            self.other_rules.add(id(called(decorator)))
+            if self.names.beta1 and is_hint(decorator, self.names):
+                self._changed("hint", decorator, "the compiler has no such option any more")
+            full = self.names.full(decorator)
+            if full in ("nki.baremetal", "nki.trace"):
+                self._changed("baremetal", decorator, f"{full} is nki.jit")
+                self.source.replace(decorator, f"{self.nki}.jit")
+        self.generic_visit(node)
 
-    def leave_Attribute(
-        self, original: cst.Attribute, updated: cst.Attribute
-    ) -> cst.BaseExpression:
-        full = self.names.full(original)
-        if (memory_of(full) or full in _GONE) and id(original) not in self.replaced:
-            self._decide("removed", original, f"{full} has no successor in {self.to}")
-        return updated
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        full = self.names.full(node)
+        if (memory_of(full) or full in _GONE) and id(node) not in self.other_rules:
+            self._decide("removed", node, f"{full} has no successor in {self.to}")
+        self.generic_visit(node)
 
     # ---- calls --------------------------------------------------------------------------------
 
-    def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        full = self.names.full(original.func)
-        if self.names.beta1 and self._grid_of_none(original):
-            self._changed("baremetal", original, "a grid of 0 is none")
-            return updated.with_changes(func=cst.ensure_type(updated.func, cst.Subscript).value)
-        self._grid(original)
-        if full in RANGES:
-            return self._range(original, updated, full)
-        if full == "nl.dynamic_range" and self.to == "0.7":
-            self._decide("loop", original, "write it with nl.fori_loop, whose body is a function")
-        if full == "nki.simulate_kernel" and updated.args:
-            self._changed("simulate", original, "nki.simulate_kernel is nki.simulate")
-            kernel = updated.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-            simulate = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.simulate")
-            return updated.with_changes(
-                func=cst.Call(func=simulate, args=[kernel]), args=updated.args[1:]
-            )
-        if full == "nki.jit":
-            return self._jit(original, updated)
-        if full in ("nki.baremetal", "nki.trace"):
-            return self._baremetal(original, updated)
-        if full in MEASURES and self.names.beta1:
-            self._decide("measure", original, f"{full} has no successor in {self.to}")
+    def visit_Call(self, node: ast.Call) -> None:
+        full = self.names.full(node.func)
         memory = memory_of(full)
-        if memory:
-            self._changed("allocator", original, f"the compiler places it in nl.{memory}")
-        if full in REMOVED:
-            self._decide("removed", original, f"{full} has no successor in {self.to}")
-        if full.startswith("nisa."):
-            updated = self._operators(original, updated)
-        return updated
+        if memory or full == "nki.compiler.no_reorder":  # that one is a loop's hint
+            self.other_rules.add(id(node.func))
+        self.generic_visit(node)
+        target = node.func
+        if full in ("nki.simulate_kernel", "nki.simulate") and node.args:
+            target = node.args[0]
+        if isinstance(target, ast.Subscript) and dotted(target.value) in self.kernels:
+            self._grid(node, target)
+        if full in RANGES:
+            self._range(node, full)
+        elif full == "nl.dynamic_range" and self.to == "0.7":
+            self._decide("loop", node, "write it with nl.fori_loop, whose body is a function")
+        elif full == "nki.simulate_kernel" and node.args:
+            self._simulate(node)
+        elif full == "nki.jit":
+            if any(keyword.arg == "platform_target" for keyword in node.keywords):
+                self._decide("platform", node, "set NEURON_PLATFORM_TARGET_OVERRIDE instead")
+            else:
+                self._options(node, ast.unparse(node.func))
+        elif full in ("nki.baremetal", "nki.trace"):
+            self._changed("baremetal", node, f"{full} is nki.jit")
+            self._options(node, f"{self.nki}.jit")
+        elif full in MEASURES and self.names.beta1:
+            self._decide("measure", node, f"{full} has no successor in {self.to}")
+        elif memory:
+            self._changed("allocator", node, f"the compiler places it in nl.{memory}")
+        elif full in REMOVED:
+            self._decide("removed", node, f"{full} has no successor in {self.to}")
+        elif full.startswith("nisa."):
+            self._operators(node)
 
-    def _range(self, original: cst.Call, updated: cst.Call, full: str) -> cst.Call:
+    def _range(self, node: ast.Call, full: str) -> None:
         if self.to == "0.6" and not self.names.beta1:
-            return updated
-        keywords = {a.keyword.value for a in updated.args if a.keyword is not None}
-        if keywords - HINTS or any(a.star for a in updated.args):
-            self._decide("range", original, f"{full} with {', '.join(sorted(keywords))}")
-            return updated
-        self._changed("range", original, f"{full} is range")
-        kept = [a for a in updated.args if a.keyword is None]
-        return with_args(updated.with_changes(func=cst.Name("range")), kept)
+            return
+        keywords = {keyword.arg or "**" for keyword in node.keywords}
+        if keywords - HINTS or any(isinstance(arg, ast.Starred) for arg in node.args):
+            self._decide("range", node, f"{full} with {', '.join(sorted(keywords))}")
+            return
+        self._changed("range", node, f"{full} is range")
+        self.source.replace(node.func, "range")
+        self._without(node.keywords, [*node.args, *node.keywords])
 
-    def _jit(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        if any(
-            a.keyword is not None and a.keyword.value == "platform_target" for a in original.args
-        ):
-            self._decide("platform", original, "set NEURON_PLATFORM_TARGET_OVERRIDE instead")
-            return updated
-        return self._options(original, updated, updated.func)
+    def _simulate(self, node: ast.Call) -> None:
+        self._changed("simulate", node, "nki.simulate_kernel is nki.simulate")
+        opened, closed = self.source.end(node.func), self.source.end(node) - 1
+        after = self.source.end(node.args[0])
+        before = re.match(r"\s*\(\s*", self.source.between(opened, after))
+        assert before is not None
+        rest = [self.source.start(other) for other in (*node.args[1:], *node.keywords)]
+        comma = self.source.between(after, closed).find(",")
+        self.source.edits += [
+            Edit(self.source.start(node), opened + before.end(), f"{self.nki}.simulate("),
+            Edit(after + comma if rest else closed, min(rest, default=closed), ")" + before[0]),
+        ]
 
-    def _baremetal(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        self._changed("baremetal", original, f"{self.names.full(original.func)} is nki.jit")
-        jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
-        return self._options(original, updated, jit)
-
-    def _options(
-        self, original: cst.Call, updated: cst.Call, jit: cst.BaseExpression
-    ) -> cst.BaseExpression:
+    def _options(self, node: ast.Call, jit: str) -> None:
         """A decorator without what told the old compiler how to go about it."""
-        gone = OPTIONS if self.names.beta1 else {"mode"}
-        given = {a.keyword.value for a in original.args if a.keyword is not None} & gone
-        kept = [a for a in updated.args if a.keyword is None or a.keyword.value not in gone]
+        options = OPTIONS if self.names.beta1 else {"mode"}
+        gone = [keyword for keyword in node.keywords if keyword.arg in options]
+        given = {keyword.arg or "" for keyword in gone}
         if given:
-            self._changed("jit-mode", original, f"nki.jit has no {', '.join(sorted(given))}")
+            self._changed("jit-mode", node, f"nki.jit has no {', '.join(sorted(given))}")
         if given & FILES:
             what = ", ".join(sorted(given & FILES))
-            self._decide("measure", original, f"results are the same, but {what} isn't written")
-        updated = updated.with_changes(func=jit)
-        return with_args(updated, kept) if kept else jit
-
-    def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> cst.Decorator:
-        if self.names.beta1 and is_hint(original.decorator, self.names):
-            self._changed("hint", original, "the compiler has no such option any more")
-        full = self.names.full(original.decorator)
-        if full not in ("nki.baremetal", "nki.trace"):
-            return updated
-        self._changed("baremetal", original, f"{full} is nki.jit")
-        jit = cst.parse_expression(f"{self.names.local('nki') or 'nki'}.jit")
-        return updated.with_changes(decorator=jit)
-
-    def _operators(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        prefix = self.names.local("nl")
-        if prefix is None:
-            return updated
-        args = []
-        for n, arg in enumerate(updated.args):
-            full = self.names.full(arg.value)
-            keyword = arg.keyword.value if arg.keyword is not None else ""
-            operator = keyword in OPERANDS or (not keyword and n < 6)
-            if operator and full.startswith("numpy.") and full[6:] in NUMPY:
-                new = NUMPY[full[6:]]
-                self._changed("operator", original, f"np.{full[6:]} is nl.{new}")
-                arg = arg.with_changes(value=cst.parse_expression(f"{prefix}.{new}"))
-            args.append(arg)
-        return updated.with_changes(args=args)
-
-    def _grid_of_none(self, original: cst.Call) -> bool:
-        """`kernel[0](...)`, which has no grid."""
-        target = original.func
-        if not isinstance(target, cst.Subscript) or dotted(target.value) not in self.kernels:
-            return False
-        return cst.Module([]).code_for_node(target).partition("[")[2] == "0]"
-
-    def _grid(self, original: cst.Call) -> None:
-        """A launch: the name of a kernel with brackets, called or simulated."""
-        target: cst.BaseExpression = original.func
-        if self.names.full(target) in ("nki.simulate_kernel", "nki.simulate") and original.args:
-            target = original.args[0].value
-        if not isinstance(target, cst.Subscript) or dotted(target.value) not in self.kernels:
+            self._decide("measure", node, f"results are the same, but {what} isn't written")
+        if not node.args and len(gone) == len(node.keywords):
+            self.source.replace(node, jit)
             return
-        if len(target.slice) > 1 or self.names.beta1:
-            self._decide("instances", original, "let the kernel loop over what the instances did")
+        self.source.replace(node.func, jit)
+        self._without(gone, [*node.args, *node.keywords])
+
+    def _operators(self, node: ast.Call) -> None:
+        prefix = self.names.local("nl")
+        operators = [keyword.value for keyword in node.keywords if keyword.arg in OPERANDS]
+        for value in (*node.args[:6], *operators) if prefix is not None else ():
+            space, _, name = self.names.full(value).rpartition(".")
+            if space == "numpy" and name in NUMPY:
+                self._changed("operator", node, f"np.{name} is nl.{NUMPY[name]}")
+                self.source.replace(value, f"{prefix}.{NUMPY[name]}")
+
+    def _grid(self, node: ast.Call, target: ast.Subscript) -> None:
+        """A launch: the name of a kernel with brackets, called or simulated."""
+        if self.names.beta1 and target is node.func and ast.unparse(target.slice) == "0":
+            self._changed("baremetal", node, "a grid of 0 is none")
+            self.source.replace(target, ast.unparse(target.value))
+        elif isinstance(target.slice, ast.Tuple) or self.names.beta1:
+            self._decide("instances", node, "let the kernel loop over what the instances did")
         elif self.to == "0.7":
-            self._decide("grid", original, "set NEURON_LOGICAL_NC_CONFIG and leave the grid out")
-
-    def visit_Module(self, node: cst.Module) -> None:
-        found = _Kernels(self.names)
-        node.visit(found)
-        self.kernels = found.found
+            self._decide("grid", node, "set NEURON_LOGICAL_NC_CONFIG and leave the grid out")
 
 
-class _Kernels(cst.CSTVisitor):
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.found: set[str | None] = set()
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        for decorator in node.decorators:
-            made = decorator.decorator
-            full = self.names.full(made.func if isinstance(made, cst.Call) else made)
-            if full.startswith("nki."):
-                self.found.add(node.name.value)
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        value = node.value
-        if isinstance(value, cst.Call) and self.names.full(value.func) == "nki.jit":
-            self.found.update(dotted(target.target) for target in node.targets)
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        if not isinstance(node.names, cst.ImportStar) and "kernel" in (dotted(node.module) or ""):
-            self.found.update(dotted(alias.name) for alias in node.names)
+def _kernels_of(node: ast.AST, names: Names) -> list[str]:
+    """Names of kernels that a statement binds."""
+    if isinstance(node, ast.FunctionDef):
+        decorators = [names.full(called(decorator)) for decorator in node.decorator_list]
+        return [node.name] if any(full.startswith("nki.") for full in decorators) else []
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        jitted = names.full(node.value.func) == "nki.jit"
+        return [dotted(target) for target in node.targets] if jitted else []
+    if isinstance(node, ast.ImportFrom) and "kernel" in (node.module or ""):
+        return [alias.name for alias in node.names]
+    return []

@@ -9,73 +9,45 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-import libcst as cst
-from libcst.metadata import PositionProvider
-
-from nki_dist.migrate.names import Names, dotted
+from nki_dist.migrate.edits import Edit, Source
+from nki_dist.migrate.names import Names
 from nki_dist.migrate.report import Finding, Migrated
 from nki_dist.migrate.statements import Statements
 from nki_dist.migrate.sums import Enclosing, enclosing
 from nki_dist.migrate.values import INT, Environment, Number, Other, Tensor, Undecided
 
 
-@dataclass
-class _Notes:
-    """What came of one function."""
-
-    changes: list[Finding] = field(default_factory=list)
-    decisions: list[Finding] = field(default_factory=list)
-
-
-class Kernels(cst.CSTTransformer):
+class Kernels(ast.NodeVisitor):
     """One walk over a module; functions that use nl or nisa are rewritten."""
 
-    METADATA_DEPENDENCIES = (PositionProvider,)
+    def __init__(self, names: Names, source: Source, done: Migrated) -> None:
+        self.names, self.source, self.done = names, source, done
+        self.visit(source.tree)
 
-    def __init__(self, names: Names, done: Migrated) -> None:
-        super().__init__()
-        self.names, self.done = names, done
-
-    def visit_Module(self, node: cst.Module) -> None:
-        self.text = node.code_for_node
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False  # inner functions are part of it
-
-    def leave_FunctionDef(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> Any:
-        function = ast.parse(_dedented(self.text(original))).body[0]
-        assert isinstance(function, ast.FunctionDef)
-        if not any(self._full(n).startswith(("nl.", "nisa.")) for n in ast.walk(function)):
-            return updated
-        notes = _Notes()
-        walk = _Walk(self, notes, {n.id for n in ast.walk(function) if isinstance(n, ast.Name)})
-        body = walk.function(original, Environment())
-        self.done.decisions.extend(notes.decisions)
-        if notes.decisions:
-            return updated
-        self.done.changes.extend(notes.changes)
-        return updated.with_changes(body=body)
-
-    def _full(self, node: ast.AST) -> str:
-        if not isinstance(node, (ast.Name, ast.Attribute)):
-            return ""
-        return self.names.full(cst.parse_expression(ast.unparse(node)))
-
-    def line(self, node: cst.CSTNode) -> int:
-        """Where a statement is in the file."""
-        return int(self.get_metadata(PositionProvider, node).start.line)
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if not any(self.names.full(n).startswith(("nl.", "nisa.")) for n in ast.walk(node)):
+            return
+        walk = _Walk(self.names, self.source, node)
+        self.done.decisions.extend(walk.decisions)
+        if not walk.decisions:
+            self.done.changes.extend(walk.changes)
+            self.source.edits.extend(walk.edits)
 
 
 class _Walk:
     """One function with those inside it."""
 
-    def __init__(self, kernels: Kernels, notes: _Notes, taken: set[str]) -> None:
-        self.kernels, self.notes, self.taken = kernels, notes, taken
-        self.full = kernels._full
+    def __init__(self, names: Names, source: Source, node: ast.FunctionDef) -> None:
+        self.names, self.source = names, source
+        self.taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        self.changes: list[Finding] = []
+        self.decisions: list[Finding] = []
+        self.edits: list[Edit] = []
         self.enclosing: list[Enclosing] = []
+        self.function(node, Environment())
 
     def fresh(self, stem: str) -> str:
         """A name that the function doesn't have."""
@@ -83,156 +55,119 @@ class _Walk:
         self.taken.add(name)
         return name
 
-    def function(self, node: cst.FunctionDef, outer: Environment) -> Any:
-        """The new body."""
+    def function(self, node: ast.FunctionDef, outer: Environment) -> None:
+        """Its body."""
         env = Environment(outer)
-        tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
-        assert isinstance(tree, ast.FunctionDef)
-        for parameter in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
-            value = _parameter(parameter.arg, tree, self.full)
+        for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            value = _parameter(parameter.arg, node, self.names.full)
             env.bind(parameter.arg, value)
             env[parameter.arg] = value  # its dtype is that of the name from here on
         before, self.enclosing = self.enclosing, []
-        body = self.block(node.body, env)
+        self.block(node.body, env)
         self.enclosing = before
-        return body
 
-    def block(self, body: Any, env: Environment) -> Any:
-        """The new statements of a block; `env` is afterwards what holds at its end."""
-        if not isinstance(body, cst.IndentedBlock):
-            return body
-        made: list[Any] = []
-        for statement in body.body:
-            made.extend(self.statement(statement, env))
-        if not any(not isinstance(s, cst.EmptyLine) for s in made):
-            made = [cst.parse_statement("pass")]
-        return body.with_changes(body=made)
+    def block(self, body: list[ast.stmt], env: Environment) -> None:
+        """The statements of a block; `env` is afterwards what holds at its end."""
+        if body and self.source.indent(body[0]) is None:
+            return  # it is in the line of what it belongs to
+        shared = {a.lineno for a, b in pairwise(body) if a.end_lineno == b.lineno}
+        made: list[Sequence[str] | None] = []
+        for node in body:
+            if node.lineno in shared:
+                self._undecided(node, "two statements in a line")
+            lined = self.source.indent(node) is not None and node.lineno not in shared
+            made.append(self.statement(node, env) if lined else None)
+        if made and all(lines == [] for lines in made):
+            made[-1] = ["pass"]
+        for node, lines in zip(body, made):
+            if lines is not None:
+                self.edits.append(self.source.rewritten(node, lines))
 
-    def statement(self, node: Any, env: Environment) -> Sequence[Any]:
-        """One statement."""
-        if isinstance(node, cst.SimpleStatementLine):
-            return self._simple(node, env)
-        if isinstance(node, cst.FunctionDef):
-            env.bind(node.name.value, Other())
-            return [node.with_changes(body=self.function(node, env))]
-        if isinstance(node, cst.For):
-            return self._loop(node, env, lambda inner: self._target(node, inner))
-        if isinstance(node, cst.While):
-            return self._loop(node, env, lambda inner: None)
-        if isinstance(node, cst.If):
+    def statement(self, node: ast.stmt, env: Environment) -> Sequence[str] | None:
+        """What takes the place of a statement; None if it, but for what is in it, stays."""
+        if isinstance(node, ast.FunctionDef):
+            env.bind(node.name, Other())
+            self.function(node, env)
+        elif isinstance(node, (ast.For, ast.While)):
+            self._loop(node, env)
+        elif isinstance(node, ast.If):
+            one, two = Environment(env), Environment(env)
             with self._inside(node):
-                return [self._if(node, env)]
-        if isinstance(node, cst.With):
-            return [node.with_changes(body=self.block(node.body, env))]
-        self._undecided(node, "a statement of this kind in a kernel")
-        return [node]
+                self.block(node.body, one)
+                self.block(node.orelse, two)
+            env.clear()
+            env.update(one.joined(two))
+        elif isinstance(node, ast.With):
+            self.block(node.body, env)
+        else:
+            return self._simple(node, env)
+        return None
 
-    def _target(self, node: cst.For, env: Environment) -> None:
-        source = ast.parse(self.kernels.text(node.iter).strip(), mode="eval").body
-        number = isinstance(source, ast.Call) and self.full(source.func) in ("range", "enumerate")
-        for name in _targets(node.target):
-            env.bind(name, INT if number and isinstance(node.target, cst.Name) else Other())
+    def _target(self, node: ast.For, env: Environment) -> None:
+        source = node.iter
+        number = isinstance(source, ast.Call) and self.names.full(source.func) in (
+            "range",
+            "enumerate",
+        )
+        for name in _bound(node.target):
+            env.bind(name, INT if number and isinstance(node.target, ast.Name) else Other())
 
-    def _loop(self, node: Any, env: Environment, enter: Callable[[Environment], None]) -> list[Any]:
+    def _loop(self, node: ast.For | ast.While, env: Environment) -> None:
         """A body that runs any number of times: what it assumes has to hold at its end, too."""
         known = Environment(env)
         for _ in range(5):
             inner = Environment(known)
-            before = len(self.notes.changes), len(self.notes.decisions)
-            enter(inner)
+            found: tuple[list[Any], ...] = self.changes, self.decisions, self.edits
+            before = [len(each) for each in found]
+            if isinstance(node, ast.For):
+                self._target(node, inner)
             with self._inside(node) as loop:
-                body = self.block(node.body, inner)
+                self.block(node.body, inner)
             met = known.joined({n: v for n, v in inner.items() if n in known})
             if met == known:
                 break
-            del self.notes.changes[before[0] :], self.notes.decisions[before[1] :]
+            for each, length in zip(found, before):
+                del each[length:]
             known = met
         else:
             self._undecided(node, "what its variables are at the end")
         env.clear()
         env.update(known.joined(inner))
-        ahead = [cst.parse_statement(line) for line in loop.ahead]
-        return [*ahead, node.with_changes(body=body)]
+        if loop.ahead:
+            at, indent = self.source.lines[self.source.above(node) - 1], self.source.indent(node)
+            lines = "".join(f"{indent}{line}{self.source.newline}" for line in loop.ahead)
+            self.edits.append(Edit(at, at, lines))
 
     @contextmanager
-    def _inside(self, node: cst.CSTNode) -> Iterator[Enclosing]:
+    def _inside(self, node: ast.stmt) -> Iterator[Enclosing]:
         """Statements in a loop or condition."""
-        tree = ast.parse(_dedented(self.kernels.text(node))).body[0]
-        self.enclosing.append(enclosing(tree))
+        self.enclosing.append(enclosing(node))
         yield self.enclosing[-1]
         self.enclosing.pop()
 
-    def _if(self, node: cst.If, env: Environment) -> Any:
-        one, two = Environment(env), Environment(env)
-        body = self.block(node.body, one)
-        orelse: Any = node.orelse
-        if isinstance(orelse, cst.If):
-            orelse = self._if(orelse, two)
-        elif isinstance(orelse, cst.Else):
-            orelse = orelse.with_changes(body=self.block(orelse.body, two))
-        env.clear()
-        env.update(one.joined(two))
-        return node.with_changes(body=body, orelse=orelse)
-
-    def _simple(self, node: cst.SimpleStatementLine, env: Environment) -> Sequence[Any]:
-        text = self.kernels.text(node.with_changes(leading_lines=[])).strip()
-        tree = ast.parse(text).body
-        if len(tree) != 1:
-            self._undecided(node, "two statements in a line")
-            return [node]
-        names = self.kernels.names
-        nisa = names.local("nisa") or "nisa"
-        work = Statements(env, self.full, names.language(), nisa, self.fresh, names.memory)
+    def _simple(self, node: ast.stmt, env: Environment) -> Sequence[str] | None:
+        names = self.names
+        nl, nisa = names.local("nl") or "nl", names.local("nisa") or "nisa"
+        work = Statements(env, names.full, nl, nisa, self.fresh, names.memory)
         work.enclosing = self.enclosing
         try:
-            result = work.statement(tree[0])
+            result = work.statement(node)
         except Undecided as why:
             self._undecided(node, str(why))
-            for target in _bound(tree[0]):
+            for target in _bound(node):
                 env.bind(target, Other())
-            return [node]
+            return None
         for rule in sorted(work.rules):
-            line = self.kernels.line(node)
-            self.notes.changes.append(Finding(rule, line, text.splitlines()[0]))
-        if result is None and not work.before:
-            return _comments(node)
-        if result == ast.unparse(tree[0]) and not work.before:
-            return [node]
+            shown = self.source.line(node.lineno).strip()
+            self.changes.append(Finding(rule, node.lineno, shown))
         lines = [*work.before, *([result] if result is not None else [])]
-        made = [cst.parse_statement(line) for line in lines]
-        made[0] = made[0].with_changes(leading_lines=node.leading_lines)
-        last = made[-1]
-        if isinstance(last, cst.SimpleStatementLine):
-            made[-1] = last.with_changes(trailing_whitespace=node.trailing_whitespace)
-        return made
+        return None if lines == [ast.unparse(node)] else lines
 
-    def _undecided(self, node: cst.CSTNode, why: str) -> None:
-        self.notes.decisions.append(Finding("undecided", self.kernels.line(node), why))
+    def _undecided(self, node: ast.stmt, why: str) -> None:
+        self.decisions.append(Finding("undecided", node.lineno, why))
 
 
-def _comments(node: cst.SimpleStatementLine) -> list[Any]:
-    """What stays of a statement that goes: the comments above it."""
-    kept = [line for line in node.leading_lines if line.comment is not None]
-    if not kept:
-        return []
-    return [cst.EmptyLine(comment=line.comment, newline=line.newline) for line in kept]
-
-
-def _dedented(text: str) -> str:
-    lines = text.splitlines()
-    while lines and (not lines[0].strip() or lines[0].strip().startswith("#")):
-        lines.pop(0)
-    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
-    if not margin:
-        return "\n".join(lines)
-    return "\n".join(x[margin:] for x in lines)
-
-
-def _targets(node: cst.CSTNode) -> set[str]:
-    return {n for n in (dotted(x) for x in [node, *node.children]) if n and n.isidentifier()}
-
-
-def _bound(node: ast.stmt) -> set[str]:
+def _bound(node: ast.AST) -> set[str]:
     return {
         n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }

@@ -6,12 +6,10 @@ such as a parameter called `nl`, is still taken for the import.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
-
-import libcst as cst
 
 BETA1: Final = "neuronxcc.nki"
 SHORT: Final[Mapping[str, str]] = {"nki.language": "nl", "nki.isa": "nisa", "nki": "nki"}
@@ -25,18 +23,26 @@ def memory_of(full: str) -> str:
     return found[1] if found is not None else ""
 
 
-def dotted(node: cst.CSTNode | None) -> str | None:
-    """The text of a name with dots, else None."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
+def of_beta1(name: str) -> str:
+    """The name in `nki` of one in neuronxcc.nki; "" for any other."""
+    inside = name == BETA1 or name.startswith(BETA1 + ".")
+    return "nki" + name[len(BETA1) :] if inside else ""
+
+
+def dotted(node: ast.AST | None) -> str:
+    """The text of a name with dots, else ""."""
+    if isinstance(node, ast.Attribute):
         before = dotted(node.value)
-        return None if before is None else f"{before}.{node.attr.value}"
-    return None
+        return before and f"{before}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
-@dataclass
-class Names:
+def called(node: ast.AST | None) -> ast.AST | None:
+    """The function of a call; anything else as it is."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+class Names(ast.NodeVisitor):
     """The imports of a module.
 
     Attributes:
@@ -46,17 +52,17 @@ class Names:
             "" for anything else that they return.
     """
 
-    beta1: bool = False
-    meaning: dict[str, str] = field(default_factory=dict)
-    memories: dict[str, set[str]] = field(default_factory=dict)
+    def __init__(self, tree: ast.AST) -> None:
+        self.beta1 = False
+        self.meaning: dict[str, str] = {}
+        self.memories: dict[str, set[str]] = {}
+        self._function = ""  # that the walk is in
+        self.visit(tree)
 
-    def full(self, node: cst.CSTNode | None) -> str:
+    def full(self, node: ast.AST | None) -> str:
         """`nl.load`, `nki.jit` or another full name; "" for what isn't a name."""
-        text = dotted(node)
-        if text is None:
-            return ""
-        first, _, rest = text.partition(".")
-        name = self.meaning.get(first, first) + ("." + rest if rest else "")
+        first, dot, rest = dotted(node).partition(".")
+        name = self.meaning.get(first, first) + dot + rest
         for long, short in SHORT.items():
             if name.startswith(long + "."):
                 return short + name[len(long) :]
@@ -67,73 +73,45 @@ class Names:
         found = self.memories.get(function.rpartition(".")[2], {""})
         return memory_of(function) or (next(iter(found)) if len(found) == 1 else "")
 
-    def language(self) -> str:
-        """How this module writes `nl`, or would."""
-        return self.local("nl") or "nl"
-
     def local(self, full: str) -> str | None:
         """How this module writes `nl`, `nisa` or `nki`; None if it doesn't import it."""
         long = {short: long for long, short in SHORT.items()}[full]
-        for name, meaning in self.meaning.items():
-            if meaning == long:
-                return name
         parent, _, last = long.rpartition(".")
-        for name, meaning in self.meaning.items():
-            if parent and meaning == parent:
-                return f"{name}.{last}"
+        for whole, more in ((long, ""), (parent, f".{last}")):
+            for name, meaning in self.meaning.items():
+                if whole and meaning == whole:
+                    return name + more
         return None
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        outer, self._function = self._function, node.name
+        self.generic_visit(node)
+        self._function = outer
 
-class _Imports(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.names = Names()
-        self.open: list[str] = []  # functions that the walk is in
+    def visit_Return(self, node: ast.Return) -> None:
+        made = self.full(called(node.value)) if isinstance(node.value, ast.Call) else ""
+        self.memories.setdefault(self._function, set()).add(memory_of(made))
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.open.append(node.name.value)
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        self.open.pop()
-
-    def visit_Return(self, node: cst.Return) -> None:
-        called = self.names.full(node.value.func) if isinstance(node.value, cst.Call) else ""
-        self.names.memories.setdefault(self.open[-1], set()).add(memory_of(called))
-
-    def visit_Import(self, node: cst.Import) -> None:
+    def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            name = dotted(alias.name) or ""
-            if alias.asname is not None:
-                self._bind(dotted(alias.asname.name) or "", name)
-            else:
-                self._bind(name.partition(".")[0], name.partition(".")[0], name)
+            first = alias.name.partition(".")[0]
+            self._bind(alias.asname or first, alias.name if alias.asname else first, alias.name)
 
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        module = dotted(node.module) or ""
-        if node.relative or isinstance(node.names, cst.ImportStar):
-            return
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
-            name = dotted(alias.name) or ""
-            local = dotted(alias.asname.name) if alias.asname is not None else name
-            self._bind(local or "", f"{module}.{name}")
+            if node.level or alias.name == "*":
+                continue
+            full = f"{node.module}.{alias.name}"
+            self._bind(alias.asname or alias.name, full, full)
 
-    def visit_Assign(self, node: cst.Assign) -> None:
-        full = self.names.full(node.value)
+    def visit_Assign(self, node: ast.Assign) -> None:
+        full = self.full(node.value)
         if memory_of(full):
-            self.names.meaning.update({dotted(t.target) or "": full for t in node.targets})
+            self.meaning.update({dotted(target): full for target in node.targets})
 
-    def _bind(self, local: str, meaning: str, module: str = "") -> None:
-        seen = module or meaning
-        if seen == BETA1 or seen.startswith(BETA1 + "."):
-            self.names.beta1 = True
-        if meaning == BETA1 or meaning.startswith(BETA1 + "."):
-            meaning = "nki" + meaning[len(BETA1) :]
+    def _bind(self, local: str, meaning: str, seen: str) -> None:
+        self.beta1 |= of_beta1(seen) != ""
+        meaning = of_beta1(meaning) or meaning
         if meaning.startswith("nki_dist"):
             meaning = "nki" + meaning[len("nki_dist") :]
-        self.names.meaning[local] = meaning
-
-
-def names_of(module: cst.Module) -> Names:
-    """What the imports of a module bind."""
-    found = _Imports()
-    module.visit(found)
-    return found.names
+        self.meaning[local] = meaning

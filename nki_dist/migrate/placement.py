@@ -12,11 +12,11 @@ nki/migration/index.rst.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import ast
+from typing import Final
 
-import libcst as cst
-
-from nki_dist.migrate.names import Names, memory_of
+from nki_dist.migrate.edits import Edit, Source
+from nki_dist.migrate.names import Names, called, memory_of
 
 HINTS: Final = frozenset(
     f"nki.compiler.{name}"
@@ -24,45 +24,30 @@ HINTS: Final = frozenset(
 )
 
 
-def is_hint(decorator: cst.BaseExpression, names: Names) -> bool:
+def is_hint(decorator: ast.expr, names: Names) -> bool:
     """Whether a decorator only told AWS's old compiler how to go about it."""
-    made = decorator.func if isinstance(decorator, cst.Call) else decorator
-    return names.full(made) in HINTS
+    return names.full(called(decorator)) in HINTS
 
 
-def is_second_name(node: cst.Assign, names: Names) -> bool:
+def is_second_name(node: ast.Assign, names: Names) -> bool:
     """Whether an assignment only gives an allocation function another name."""
-    targets = all(isinstance(target.target, cst.Name) for target in node.targets)
+    targets = all(isinstance(target, ast.Name) for target in node.targets)
     return targets and memory_of(names.full(node.value)) != ""
 
 
-class Placements(cst.CSTTransformer):
+def place(names: Names, source: Source) -> None:
     """Allocation functions become memories; second names of them and hints go.
 
-    It is the last walk over a module, as it may remove lines.
+    It is the last walk over a module, as it removes lines.
     """
-
-    def __init__(self, names: Names) -> None:
-        super().__init__()
-        self.names = names
-
-    def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        memory = memory_of(self.names.full(original.func))
-        if not memory:
-            return updated
-        return cst.parse_expression(f"{self.names.language()}.{memory}")
-
-    def leave_Decorator(self, original: cst.Decorator, updated: cst.Decorator) -> Any:
-        if is_hint(original.decorator, self.names):
-            return cst.RemoveFromParent()
-        return updated
-
-    def leave_SimpleStatementLine(
-        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
-    ) -> Any:
-        (first, *others) = original.body
-        if others or not isinstance(first, cst.Assign):
-            return updated
-        if is_second_name(first, self.names):
-            return cst.RemoveFromParent()
-        return updated
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and memory_of(names.full(node.func)):
+            memory = memory_of(names.full(node.func))
+            source.replace(node, f"{names.local('nl') or 'nl'}.{memory}")
+        if isinstance(node, ast.Assign) and is_second_name(node, names):
+            source.edits.append(source.without(node))
+        if isinstance(node, ast.FunctionDef):
+            for hint in (d for d in node.decorator_list if is_hint(d, names)):
+                start = source.lines[hint.lineno - 1]
+                after = source.without(hint).end
+                source.edits.append(Edit(start, after, ""))

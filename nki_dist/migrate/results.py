@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from nki_dist import isa
@@ -138,12 +138,8 @@ class Instructions(ABC):
         operand = RESULTS.get(name)
         if operand is None:
             raise Undecided(f"nisa.{name}, which returned its result")
-        known = _parameters(name)
-        given = self.arguments(node, known)
+        given = self.arguments(node, _parameters(name, operand))
         dtype = given.pop("dtype", None)
-        unknown = sorted(set(given) - set(known))
-        if unknown or operand not in given:
-            raise Undecided(f"nisa.{name} with {', '.join(unknown) or 'no data'}")
         if name == "nc_transpose" and "engine" in given:
             raise Undecided("nisa.nc_transpose on an engine of choice")
         self.note("dst")
@@ -169,12 +165,29 @@ class Instructions(ABC):
         self.before.append(f"{self.nisa}.{name}(dst={made_tile}, {', '.join(arguments)})")
         return parsed(made_tile), Tensor(where, same, rank)
 
-    def arguments(self, node: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:
-        """Those of a call by name, without what says nothing."""
-        if len(node.args) > len(names):
+    def arguments(self, node: ast.Call, names: str) -> dict[str, ast.expr]:
+        """Those of a call by name, without what says nothing.
+
+        Args:
+            names: of the parameters in their order; those with a `?` may be left out, those behind
+                a `*` are given by name.
+
+        Raises:
+            Undecided: there are others, or fewer.
+        """
+        by_place, _, by_name = names.partition("*")
+        order = by_place.replace("?", "").split()
+        if len(node.args) > len(order):
             raise Undecided(f"{ast.unparse(node.func)} with {len(node.args)} arguments by place")
-        given = {k.arg or "": k.value for k in node.keywords} | dict(zip(names, node.args))
-        return {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        given = {k.arg or "**": k.value for k in node.keywords} | dict(zip(order, node.args))
+        given = {k: v for k, v in given.items() if not self._says_nothing(k, v)}
+        every = (by_place + by_name).split()
+        missing = [name for name in every if name[-1] != "?" and name not in given]
+        unknown = sorted(given.keys() - {name.rstrip("?") for name in every})
+        if unknown or missing:
+            what = f"with {', '.join(unknown)}" if unknown else f"without {', '.join(missing)}"
+            raise Undecided(f"{self.full(node.func)} {what}")
+        return given
 
     def _says_nothing(self, key: str, node: ast.expr) -> bool:
         """`mask=None`, or an engine that the compiler chooses."""
@@ -230,10 +243,8 @@ class Instructions(ABC):
 
     def matmul(self, node: ast.Call, target: tuple[str, Tensor] | None, accumulate: str) -> Valued:
         """nisa.nc_matmul, which adds to `target` unless `accumulate` is "False"."""
-        given = self.arguments(node, ["stationary", "moving"])
+        given = self.arguments(node, f"stationary moving {'? '.join(_FLAGS)}?")
         flags = {key: ast.unparse(given.pop(key)) for key in _FLAGS if key in given}
-        if set(given) != {"stationary", "moving"}:
-            raise Undecided("nisa.nc_matmul with more than its two operands and what they are")
         if any(text not in ("True", "False") for text in flags.values()):
             raise Undecided(f"nisa.nc_matmul with {', '.join(flags)} that the text doesn't say")
         self.note("dst")
@@ -270,10 +281,10 @@ class Instructions(ABC):
 
     def _memset(self, node: ast.Call) -> Valued:
         """nisa.memset(shape, value, dtype), a new tile."""
-        given = self.arguments(node, ["shape", "value", "dtype"])
-        shape = given.get("shape")
-        if set(given) != {"shape", "value", "dtype"} or not isinstance(shape, ast.Tuple):
-            raise Undecided("nisa.memset with other arguments than a shape, value and dtype")
+        given = self.arguments(node, "shape value dtype")
+        shape = given["shape"]
+        if not isinstance(shape, ast.Tuple):
+            raise Undecided("nisa.memset of a shape that the text doesn't say")
         self.note("dst")
         tile = self._tile(ast.unparse(shape), ast.unparse(given["dtype"]), "sbuf")
         value = ast.unparse(self.value(given["value"])[0])
@@ -281,16 +292,10 @@ class Instructions(ABC):
         return parsed(tile), Tensor("sbuf", self.dtype(given["dtype"]), len(shape.elts))
 
     def _tensor_tensor(self, node: ast.Call) -> Valued:
-        given = self.arguments(node, ["data1", "data2", "op"])
+        given = self.arguments(node, "data1 data2 op dtype?")
         space, _, function = self.full(given["op"]).rpartition(".")
-        if (
-            space != "nl"
-            or function not in ARITHMETIC
-            or set(given) - {"data1", "data2", "op", "dtype"}
-        ):
-            raise Undecided(
-                "nisa.tensor_tensor with other arguments than two tiles and an operator"
-            )
+        if space != "nl" or function not in ARITHMETIC:
+            raise Undecided(f"nisa.tensor_tensor with op={ast.unparse(given['op'])}")
         self.note("dst")
         left, right = self.value(given["data1"]), self.value(given["data2"])
         if not isinstance(left[1], Tensor) or not isinstance(right[1], Tensor):
@@ -298,9 +303,10 @@ class Instructions(ABC):
         return self.binary(function, left, right, given.get("dtype"))
 
 
-def _parameters(name: str) -> list[str]:
+def _parameters(name: str, operand: str) -> str:
     """Of an instruction, but for the tile that it writes: Beta 1's, by name and order."""
-    return [p for p in inspect.signature(getattr(isa, name)).parameters if p != "dst"]
+    names = [p for p in inspect.signature(getattr(isa, name)).parameters if p != "dst"]
+    return " ".join([p if p == operand else f"{p}?" for p in names] + ["dtype?"])
 
 
 def _shape_of_result(name: str, text: str) -> str:

@@ -72,15 +72,11 @@ class Statements(Expressions):
             self.env.bind(name, value)
             return None
         if isinstance(value, Indices):
-            if len(value.of) != 1:
-                raise Undecided("nl.mgrid under one name")
-            self.env.bind(name, value.of[0])
-            return None
+            raise Undecided("nl.mgrid under one name")
         if isinstance(value, Tensor) and isinstance(node, ast.Name) and value.where != "hbm":
             raise Undecided("a second name of a tile, which may be a copy")
         text = ast.unparse(made)
         if text.startswith("tile_") and text.isidentifier() and self._rename(text, name):
-            value = self._renamed(value, text, name)
             self.env.bind(name, value)
             return None
         self.env.bind(name, value)
@@ -104,11 +100,6 @@ class Statements(Expressions):
                     inner.id = name
             self.before[place] = ast.unparse(tree)
         return True
-
-    def _renamed(self, value: Value, tile: str, name: str) -> Value:
-        if isinstance(value, Tensor) and tile in value.dtype:
-            return replace(value, dtype="")
-        return value
 
     def _unpacked(self, target: ast.Tuple, node: ast.expr) -> str | None:
         made, value = self.value(node)
@@ -253,16 +244,12 @@ class Statements(Expressions):
         return None if text.isidentifier() else text
 
     def _dma_copy(self, call: ast.Call) -> str:
-        given = self.arguments(call, [])
-        if set(given) != {"dst", "src"}:
-            raise Undecided("nisa.dma_copy with more than dst= and src=")
+        given = self.arguments(call, "* dst src")
         views = {key: ast.unparse(self.value(node)[0]) for key, node in given.items()}
         return f"{self.nisa}.dma_copy(dst={views['dst']}, src={views['src']})"
 
     def _store(self, call: ast.Call) -> str:
-        given = self.arguments(call, ["dst", "value"])
-        if set(given) - {"dst", "value", "mask"} or len(given) < 2:
-            raise Undecided("nl.store with other arguments than dst, value and mask=")
+        given = self.arguments(call, "dst value mask?")
         mask = self.mask(given.get("mask"))
         target = given["dst"]
         if mask is None:

@@ -122,9 +122,6 @@ def _slices(keys: Sequence[Value], nodes: Sequence[ast.expr], shape: list[str]) 
         if not isinstance(key, Index):
             texts.append(ast.unparse(node))
             continue
-        if not key.terms:
-            texts.append(key.start)
-            continue
         if len(key.terms) != 1 or key.terms[0][1] != "1":
             return None
         dim = key.terms[0][0]
@@ -157,7 +154,7 @@ def of_blocks(
 
 def plain_rank(tensor: Tensor, keys: Sequence[ast.expr], values: Sequence[Value]) -> int | None:
     """Dimensions of a view by slices and numbers; None if not known."""
-    if tensor.rank is None or any(isinstance(k, ast.Constant) for k in keys if k is None):
+    if tensor.rank is None:
         return None
     if any(isinstance(k, ast.Constant) and k.value in (None, ...) for k in keys):
         whole = len(keys) == 1 and isinstance(keys[0], ast.Constant) and keys[0].value is ...

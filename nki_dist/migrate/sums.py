@@ -95,15 +95,11 @@ class Sums(Instructions):
         Raises:
             Undecided: the loop isn't around it, some rounds skip it, or dtypes aren't known.
         """
-        given = self.arguments(node, ["x", "op", "loop_indices"])
-        given.pop("name", None)
-        unknown = set(given) - {"x", "op", "loop_indices", "dtype"}
-        space, _, last = (self.full(given["op"]) if "op" in given else "").rpartition(".")
+        given = self.arguments(node, "x op loop_indices dtype? name?")
+        space, _, last = self.full(given["op"]).rpartition(".")
         operator = OPERATORS.get(last, last) if space in ("numpy", "nl") else ""
-        if unknown or not {"x", "loop_indices"} <= set(given) or operator not in _OPERATORS:
-            raise Undecided(
-                "nl.loop_reduce with other arguments than x, op, loop_indices and dtype="
-            )
+        if operator not in _OPERATORS:
+            raise Undecided(f"nl.loop_reduce with op={ast.unparse(given['op'])}")
         outer, index, first = self._rounds(given["loop_indices"])
         made, value = self.tensor(given["x"], "what nl.loop_reduce is given")
         text = self.named(made)

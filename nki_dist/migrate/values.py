@@ -230,8 +230,6 @@ class Environment(dict[str, Value]):
             if name in names_in(old):
                 if isinstance(old, Tensor) and not old.kept:
                     self[other] = replace(old, dtype="")
-                elif isinstance(old, Blocks):
-                    self[other] = replace(old, tile=replace(old.tile, dtype=""))
                 else:
                     self[other] = Other()
         if name in names_in(value):  # such as `t = nl.exp(t)`

@@ -21,13 +21,13 @@ def cast(out: Any, inp: Any) -> None:
     np.copyto(out, inp, casting="unsafe")
 
 
-@function(reads="out inp mask", writes="out", partial=True)
+@function(reads="out inp mask", writes="out")
 def copy_where(out: Any, inp: Any, mask: Any) -> None:
     """A copy where the mask says so."""
     np.copyto(out, inp, where=mask)
 
 
-@function(reads="a b mask out", writes="out", partial=True)
+@function(reads="a b mask out", writes="out")
 def add_where(a: Any, b: Any, mask: Any, out: Any) -> None:
     """A sum where the mask says so."""
     np.add(a, b, out, where=mask)
@@ -39,7 +39,7 @@ def take(inp: Any, numbers: Any, out: Any) -> None:
     np.take(inp, numbers, 0, out, "clip")
 
 
-@function(reads="out inp", writes="out", partial=True)
+@function(reads="out inp", writes="out")
 def put(out: Any, numbers: Any, inp: Any) -> None:
     """Writes those of dimension 0 with these numbers."""
     out[numbers] = inp

@@ -42,23 +42,6 @@ def chain(steps: Sequence[Step]) -> Step:
         return nothing
     if len(steps) == 1:
         return steps[0]
-    if len(steps) == 2:
-        first, second = steps
-
-        def pair() -> None:
-            first()
-            second()
-
-        return pair
-    if len(steps) == 3:
-        one, two, three = steps
-
-        def triple() -> None:
-            one()
-            two()
-            three()
-
-        return triple
 
     def run() -> None:
         for step in steps:

@@ -34,7 +34,6 @@ class Function:
         name: of its own among all functions.
         call: the function; of one with `make`, whatever does the same with memory of its own.
         reads, writes: numbers of arguments; registers among them stand for what they hold.
-        partial: it may leave elements of what it writes as they are.
         raises: it may raise an NkiError.
         ordered: it does what is seen outside, in the order of the program.
         make: gives the function for those who share working memory, which it needs.
@@ -44,7 +43,6 @@ class Function:
     call: Call
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    partial: bool = False
     raises: bool = False
     ordered: bool = False
     make: Callable[[Scratch], Call] | None = None
@@ -67,23 +65,22 @@ def function(
     reads: str = "",
     writes: str = "",
     name: str = "",
-    partial: bool = False,
     raises: bool = False,
     ordered: bool = False,
 ) -> Callable[[Call], Function]:
     """Declare a function of arrays, by the names of its parameters.
 
     Args:
-        reads, writes: parameters, separated by spaces; one that it changes is in both.
+        reads, writes: parameters, separated by spaces; one whose elements it may leave is in both.
         name: if it isn't the function's own.
-        partial, raises, ordered: see `Function`.
+        raises, ordered: see `Function`.
     """
 
     def declared(call: Call) -> Function:
         parameters = list(inspect.signature(call).parameters)
         read, written = (tuple(map(parameters.index, names.split())) for names in (reads, writes))
         called = name or call.__name__.lstrip("_").replace("_", " ")
-        return _registered(Function(called, call, read, written, partial, raises, ordered))
+        return _registered(Function(called, call, read, written, raises, ordered))
 
     return declared
 

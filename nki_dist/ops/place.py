@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple, TypeAlias
@@ -181,22 +182,34 @@ def reshaped_strides(
         raise ValueError(f"{prod(shape)} elements don't have shape {new_shape}")
     if prod(shape) == 0:
         return tuple([unit] * len(new_shape))
-    # Dimensions that follow each other in memory become one: (elements, stride of the last).
-    runs: list[tuple[int, int]] = []
-    for n, stride in zip(shape, strides):
-        if n == 1:
-            continue
-        if runs and runs[-1][1] == n * stride:
-            runs[-1] = runs[-1][0] * n, stride
-        else:
-            runs.append((n, stride))
+    return split(joined(shape, strides), new_shape, unit)
+
+
+def split(
+    merged: list[tuple[int, int]], new_shape: tuple[int, ...], unit: int
+) -> tuple[int, ...] | None:
+    """The same of dimensions as `joined` gives them, which it empties."""
     found: list[int] = []
     left, stride = 1, unit
     for n in reversed(new_shape):
-        if left == 1 and n > 1 and runs:
-            left, stride = runs.pop()
+        if left == 1 and n > 1 and merged:
+            left, stride = merged.pop()
         if left % n:
             return None
         found.append(stride)
         left, stride = left // n, stride * n
     return tuple(reversed(found))
+
+
+def joined(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Dimensions of more than one element, as (elements, stride); those that follow each other in
+    memory become one."""
+    found: list[tuple[int, int]] = []
+    for n, stride in zip(shape, strides):
+        if n == 1:
+            continue
+        if found and found[-1][1] == n * stride:
+            found[-1] = found[-1][0] * n, stride
+        else:
+            found.append((n, stride))
+    return found

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from nki_dist.dtypes import DType
 from nki_dist.dtypes.poison import poison_bits
+from nki_dist.program.access import Access
 from nki_dist.program.register import VirtualRegister
 from nki_dist.program.storage import Storage
 
@@ -54,6 +55,18 @@ class Instruction:
         result.after, result.order_group = self.after, self.order_group
         result.accumulation = self.accumulation
         return result
+
+    def with_tensors(self, change: Callable[[Access], Access]) -> Instruction:
+        """The same instruction on what `change` makes of its tensors."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, Access):
+                return change(value)
+            if type(value) is list or type(value) is tuple:
+                return type(value)(map(changed, value))
+            return value
+
+        return self.with_args({name: changed(value) for name, value in self.args.items()})
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nki_dist.program.access import Access
+from nki_dist.program.instruction import Instruction
 
 
 def tensors(value: Any) -> Iterator[Access]:
@@ -33,6 +34,28 @@ def operands(args: Mapping[str, Any]) -> Iterator[tuple[str, Access]]:
         elif isinstance(value, (list, tuple)):
             for a in tensors(value):
                 yield name, a
+
+
+def accesses(i: Instruction) -> list[Access]:
+    """Tensor operands of an instruction, lists opened; asked of each several times."""
+    found: list[Access] = []
+    for value in i.args.values():
+        if isinstance(value, Access):
+            found.append(value)
+        elif value.__class__ is list or value.__class__ is tuple:
+            found += tensors(value)
+    return found
+
+
+def run_time_arguments(i: Instruction) -> list[Access]:
+    """Operands with one run-time address."""
+    return [a for a in accesses(i) if a.dynamic is not None and a.dynamic.kind == "scalar"]
+
+
+def index_tensors(found: Iterable[Access]) -> list[Access]:
+    """The tensors that hold run-time addresses of these."""
+    moved = (a.dynamic.source for a in found if a.dynamic is not None)
+    return [source for source in moved if isinstance(source, Access)]
 
 
 def returned(tree: Any, path: str = "") -> Iterator[tuple[str, Access]]:

@@ -9,14 +9,18 @@ hasn't.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import numpy as np
 
 from nki_dist.program import Access, Instruction
 from nki_dist.program.walk import returned
+from nki_dist.report.figures import covered
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 ENGINES: Final = ("tensor", "vector", "scalar", "sync", "gpsimd")
+_END: Final = np.array([np.inf])
 
 
 def summary(profile: Mapping[str, Any], timeline: Timeline, name: str = "") -> dict[str, Any]:
@@ -67,16 +71,6 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def union_ns(spans: Iterable[tuple[float, float]]) -> float:
-    """How much time the spans cover together."""
-    total, reach = 0.0, 0.0
-    for start, end in sorted(spans):
-        if end > reach:
-            total += end - max(start, reach)
-            reach = end
-    return total
-
-
 def _active(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
     """Of engines and DMA: of several cores, one is active if any is."""
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in (*ENGINES, "dma")}
@@ -88,7 +82,8 @@ def _active(cores: Sequence[CoreTimeline], total: float) -> dict[str, Any]:
                 spans[name].append((core.start[at], core.end[at]))
     found: dict[str, Any] = {}
     for name, some in spans.items():
-        active, called = union_ns(some), name if name == "dma" else f"{name}_engine"
+        called = name if name == "dma" else f"{name}_engine"
+        active = float(covered(np.array(sorted(some)), _END)[0]) if some else 0.0
         found[f"{called}_active_time"] = active / 1e9
         found[f"{called}_active_time_percent"] = _share(active, total)
         found["dma_transfer_count" if name == "dma" else f"{called}_instruction_count"] = len(some)

@@ -7,7 +7,6 @@ each call a function without arguments, and instructions that do the same share 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,66 +15,24 @@ import numpy as np
 from nki_dist.dtypes.scratch import Scratch
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.core import Ordering
 from nki_dist.isa.kit import Kit, Workspace
 from nki_dist.isa.randomness import seeded
 from nki_dist.linking.indirect import lowered
-from nki_dist.linking.linked import Late, LinkedExchange
+from nki_dist.linking.linked import Late, LinkedExchange, LinkedLoop, Segment
 from nki_dist.linking.located import raise_at, typed
 from nki_dist.linking.lowering import Slot
-from nki_dist.linking.placing import Call, Placed, PlacedLoop
-from nki_dist.linking.placing import LanedSegment as PlacedLanes
-from nki_dist.linking.placing import Segment as PlacedSegment
+from nki_dist.linking.placing import Call, LanedSegment, Placed
 from nki_dist.ops.calls import Step, chain
 from nki_dist.ops.function import copy
 from nki_dist.ops.place import Place, Space
-from nki_dist.program import Instruction, Loop
+from nki_dist.program import Instruction
 from nki_dist.program.uncollected import uncollected
 from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.memory import Memory
 from nki_dist.runtime.recorder import Recorder
 
-
-@dataclass
-class Segment:
-    """Instructions that run one after the other without waiting for anybody.
-
-    Attributes:
-        moves: they are known to do no more than move bits, so NumPy has nothing to warn of.
-    """
-
-    steps: list[Step]
-    instructions: list[Instruction]
-    moves: bool = False
-
-
-@dataclass
-class BoundExchange:
-    """An instruction that may wait for other cores."""
-
-    start: Callable[[], Any]
-    instruction: Instruction
-    orders: Ordering
-
-
-@dataclass
-class LanedSegment:
-    """Instructions that several threads carry out."""
-
-    lanes: Lanes
-    instructions: list[Instruction]
-
-
-@dataclass
-class BoundLoop:
-    """A loop and its bound body."""
-
-    loop: Loop
-    body: list[Any]
-
-
-Bound: TypeAlias = "list[Any]"  # of Segment, LanedSegment, BoundExchange, BoundLoop
+Bound: TypeAlias = "list[Any]"  # of Segment, Lanes, LinkedExchange, LinkedLoop
 
 
 class Binder:
@@ -107,7 +64,7 @@ class Binder:
         for number in self._placed.linked.masked:
             self._kit.masks[number] = self._bytes(("mask", number)).view(bool)
         self._table = list(map(self._argument, self._placed.arguments))
-        table, casts = self._table, self._kit.casts
+        table, casts = self._table, self._kit.workspace.casts
         self._steps = [
             chain([self._call(call, table, casts) for call in step.calls])
             for step in self._placed.steps
@@ -175,17 +132,17 @@ class Binder:
     def _block(self, block: Sequence[Any]) -> Bound:
         bound: Bound = []
         for item in block:
-            if type(item) is PlacedSegment:
+            if type(item) is Segment:
                 bound.append(self._segment(item))
-            elif type(item) is PlacedLanes:
+            elif type(item) is LanedSegment:
                 bound.append(self._laned(item))
-            elif type(item) is PlacedLoop:
-                bound.append(BoundLoop(item.loop, self._block(item.body)))
+            elif type(item) is LinkedLoop:
+                bound.append(LinkedLoop(item.loop, self._block(item.body)))
             else:
                 bound.append(self._exchange(item))
         return bound
 
-    def _segment(self, segment: PlacedSegment) -> Segment:
+    def _segment(self, segment: Segment) -> Segment:
         steps = self._steps
         bound = [
             steps[step] if type(step) is int else self._settled(step) for step in segment.steps
@@ -194,24 +151,14 @@ class Binder:
             bound = [self._recorded(step, n, segment) for n, step in enumerate(bound)]
         return Segment(bound, segment.instructions, segment.moves and not self._watched)
 
-    def _laned(self, segment: PlacedLanes) -> LanedSegment:
-        schedule, steps, instructions = segment.schedule, [], []
-        for w, lane in enumerate(schedule.lanes):
+    def _laned(self, segment: LanedSegment) -> Lanes:
+        steps = []
+        for w, lane in enumerate(segment.schedule.lanes):
             bound = [(self._in_lane(w, segment.steps[n]), n) for n in lane.nodes]
             steps.append([self._recorded(step, n, segment) for step, n in bound])
-            instructions.append([segment.instructions[n] for n in lane.nodes])
-        at = [{n: k for k, n in enumerate(lane.nodes)} for lane in schedule.lanes]
-        waits = [
-            {at[w][n]: of for n, of in lane.waits.items()} for w, lane in enumerate(schedule.lanes)
-        ]
-        signals = [
-            {at[w][n]: of for n, of in lane.signals.items()}
-            for w, lane in enumerate(schedule.lanes)
-        ]
-        lanes = Lanes(steps, instructions, waits, signals, schedule.signals)
-        return LanedSegment(lanes, segment.instructions)
+        return Lanes(steps, segment.instructions, segment.schedule)
 
-    def _recorded(self, step: Step, n: int, segment: PlacedSegment | PlacedLanes) -> Step:
+    def _recorded(self, step: Step, n: int, segment: Segment | LanedSegment) -> Step:
         """A step, recorded if its instruction is watched; a birth only has one's name."""
         i = segment.instructions[n]
         if i.ordinal not in self._watched or n in segment.births:
@@ -276,16 +223,16 @@ class Binder:
         arguments = self._table
         calls = []
         for function, numbers, axes in what.calls:
-            called = function.within(self._kit.casts)
+            called = function.within(self._kit.workspace.casts)
             calls.append((called, [arguments[n] for n in numbers], axes))
         return self._late.moving(what, calls)
 
     # ---- exchanges ------------------------------------------------------------------------------
 
-    def _exchange(self, exchange: LinkedExchange) -> BoundExchange:
+    def _exchange(self, exchange: LinkedExchange) -> LinkedExchange:
         i = exchange.instruction
         try:
-            return BoundExchange(self._start(i), i, exchange.orders)
+            return LinkedExchange(i, exchange.orders, self._start(i))
         except (NkiError, MemoryError) as error:
             raise_at(error, i, self._program.where(i.location), self._kit.slot.name)
 

@@ -13,9 +13,10 @@ import numpy as np
 from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.core import Core
+from nki_dist.linking.linked import LinkedExchange, LinkedLoop, Segment
 from nki_dist.linking.located import raise_at
 from nki_dist.program import Instruction, Program, VirtualRegister
-from nki_dist.runtime.binding import Bound, BoundExchange, BoundLoop, LanedSegment, Segment
+from nki_dist.runtime.binding import Bound
 from nki_dist.runtime.lanes import Lanes
 from nki_dist.runtime.messages import Wait
 from nki_dist.runtime.overdue import Position
@@ -55,7 +56,7 @@ class Executor:
         # Of what was begun last, the instructions and those that are left: replaced as a whole, so
         # other threads see both or neither. An iterator knows how far it is, so nobody counts.
         self._now: tuple[Sequence[Instruction], Iterator[Any]] = (), iter(())
-        self._loops: list[tuple[BoundLoop, int]] = []  # that are open, and their place in `trips`
+        self._loops: list[tuple[LinkedLoop, int]] = []  # that are open, and their place in `trips`
 
     def run(self) -> Coroutine:
         """Begin a launch: its coroutine, which is sent what messages carry."""
@@ -99,9 +100,9 @@ class Executor:
                 raise Stopped
             if type(item) is Segment:
                 self._segment(item)
-            elif type(item) is LanedSegment:
+            elif type(item) is Lanes:
                 self._on_lanes(item)
-            elif type(item) is BoundExchange:
+            elif type(item) is LinkedExchange:
                 yield from self._exchange(item)
             else:
                 yield from self._loop(item)
@@ -122,20 +123,20 @@ class Executor:
             failed = len(segment.steps) - operator.length_hint(steps) - 1
             self._raise(error, segment.instructions[failed])
 
-    def _on_lanes(self, segment: LanedSegment) -> None:
+    def _on_lanes(self, lanes: Lanes) -> None:
         self._done += len(self._now[0])
-        self._now, self._lanes = ((), iter(())), segment.lanes
-        failed = segment.lanes.run(self.team, lambda: self.ends)
-        if segment.lanes.stopped:
+        self._now, self._lanes = ((), iter(())), lanes
+        failed = lanes.run(self.team, lambda: self.ends)
+        if lanes.stopped:
             raise Stopped
-        self._lanes, self._now = None, (segment.instructions, iter(()))
+        self._lanes, self._now = None, (lanes.instructions, iter(()))
         if failed is not None:
             i, error = failed
             if not isinstance(error, (NkiError, MemoryError)):
                 raise error
             self._raise(error, i)
 
-    def _exchange(self, exchange: BoundExchange) -> Coroutine:
+    def _exchange(self, exchange: LinkedExchange) -> Coroutine:
         self._done += len(self._now[0])
         self._now = (exchange.instruction,), iter(())
         try:
@@ -150,7 +151,7 @@ class Executor:
         else:
             self.state.epochs.met(exchange.orders)
 
-    def _loop(self, item: BoundLoop) -> Coroutine:
+    def _loop(self, item: LinkedLoop) -> Coroutine:
         loop, registers = item.loop, self.state.registers
         entry = len(self.trips)
         self.trips.append(0)

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from nki_dist.linking.lanes import Schedule
 from nki_dist.ops.calls import Step
 from nki_dist.program import Instruction
 from nki_dist.runtime.team import Team
@@ -72,29 +73,28 @@ class Lanes:
 
     Args:
         steps: by lane, of its instructions in order.
-        instructions: as many.
-        waits, signals: by lane and place among its steps, numbers of signals.
-        count: of signals.
+        instructions: of all lanes, by node.
+        schedule: which lane has which.
     """
 
     def __init__(
         self,
         steps: Sequence[Sequence[Step]],
-        instructions: Sequence[Sequence[Instruction]],
-        waits: Sequence[dict[int, list[int]]],
-        signals: Sequence[dict[int, list[int]]],
-        count: int,
+        instructions: Sequence[Instruction],
+        schedule: Schedule,
     ) -> None:
+        self.instructions = instructions
         self._watch = _Watch()
-        self._signals = [threading.Event() for _ in range(count)]
+        self._signals = [threading.Event() for _ in range(schedule.signals)]
         self._works: list[list[Step]] = []
         self._for: list[list[tuple[Instruction, _What]]] = []
-        for lane, of, before, after in zip(steps, instructions, waits, signals, strict=True):
+        for mine, lane in zip(steps, schedule.lanes, strict=True):
             work: list[Step] = []
             purposes: list[tuple[Instruction, _What]] = []
-            for n, (step, i) in enumerate(zip(lane, of, strict=True)):
-                waiting = [self._signals[signal].wait for signal in before.get(n, ())]
-                giving = [self._signals[signal].set for signal in after.get(n, ())]
+            for n, (step, node) in enumerate(zip(mine, lane.nodes, strict=True)):
+                i = instructions[node]
+                waiting = [self._signals[signal].wait for signal in lane.waits.get(node, ())]
+                giving = [self._signals[signal].set for signal in lane.signals.get(node, ())]
                 # What was awaited may have failed: nothing that comes after it is to be seen.
                 look = waiting or n % LOOK == 0
                 looking = [partial(self._watch.look, i.ordinal)] if look else []

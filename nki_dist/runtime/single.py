@@ -13,27 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compiler.passes.conflicts import ordering
-from nki_dist.errors import NkiError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.kit import Kit
 from nki_dist.linking.addresses import sources
-from nki_dist.linking.births import birth, births, born_outside
+from nki_dist.linking.births import birth
+from nki_dist.linking.blocks import Linker
 from nki_dist.linking.chains import Member
 from nki_dist.linking.facts import FactTable
 from nki_dist.linking.indirect import lowered
-from nki_dist.linking.located import raise_at
 from nki_dist.linking.placing import SEGMENT
 from nki_dist.linking.products import find_chains
 from nki_dist.ops.calls import Step
-from nki_dist.program import Block, Instruction, Loop, Program
+from nki_dist.program import Instruction, Program
 from nki_dist.program.uncollected import uncollected
-from nki_dist.runtime.binding import Bound, BoundExchange, BoundLoop, Segment
+from nki_dist.runtime.binding import Bound
 from nki_dist.runtime.late import AtRunTime
 from nki_dist.runtime.running import Running
 
 
-class SingleLinker:
+class SingleLinker(Linker):
     """Links one program for one core. See the module's docstring.
 
     Args:
@@ -41,21 +39,23 @@ class SingleLinker:
         kit: of the core.
     """
 
+    longest = SEGMENT
+
     def __init__(self, program: Program, kit: Kit) -> None:
-        self.program = program
+        super().__init__(program)
         self.kit = kit
+        self.core = kit.slot.name
         self.masked = tuple(program.facts.get("runtime_psum", ()))
         for number in self.masked:
             kit.masks[number] = np.zeros(program.storages[number].nbytes // 2, bool)
         self.late = AtRunTime(kit, lambda i: self.linked(i))
         self._sums: dict[int, tuple[Running, Member]] = {}  # by ordinal
-        self._births = births(program)
 
     @uncollected()
     def link(self) -> Bound:
         """What the executor runs."""
         self.find_chains()
-        return self._block(self.program.body)
+        return self.block(self.program.body)
 
     def find_chains(self) -> None:
         """Have sums of chains."""
@@ -63,42 +63,6 @@ class SingleLinker:
             if len(chain.members) > 1:
                 running = Running(chain, self.kit)
                 self._sums.update({m.instruction.ordinal: (running, m) for m in chain.members})
-
-    def _block(self, block: Block) -> Bound:
-        bound: Bound = []
-        segment: Segment | None = None
-        for item in block:
-            if isinstance(item, Loop):
-                outside = Segment([], [])
-                for number, i in born_outside(self._births, item):
-                    self._add(outside, self.birth(number), i)
-                body = self._block(item.body) or [Segment([], [])]
-                bound += [outside, BoundLoop(item, body)]
-                segment = None
-                continue
-            waits = INSTRUCTIONS[item.opcode].synchronises
-            if segment is None or waits or len(segment.steps) >= SEGMENT:
-                segment = Segment([], [])
-                bound.append(segment)
-            for number in self._births.pop(item.ordinal, ()):
-                self._add(segment, self.birth(number), item)
-            try:
-                if waits:
-                    self.kit.begin(waits=True)
-                    start = self.exchange(item)
-                    bound.append(BoundExchange(start, item, ordering(self.program, item)))
-                    segment = None
-                else:
-                    self._add(segment, self.step(item), item)
-            except (NkiError, MemoryError) as error:
-                # What only a world can't do, or for which there is no scratch memory.
-                raise_at(error, item, self.program.where(item.location), self.kit.slot.name)
-        return bound
-
-    @staticmethod
-    def _add(segment: Segment, step: Step, i: Instruction) -> None:
-        segment.steps.append(step)
-        segment.instructions.append(i)
 
     def birth(self, number: int) -> Step:
         """The step with which a storage nobody wrote begins to live."""
@@ -125,6 +89,7 @@ class SingleLinker:
         Args:
             kit: in place of the core's own.
         """
+        self.kit.begin(waits=True)
         link = partial(_exchange, kit or self.kit)
         return self.late.exchange(i, link) if sources(i) else link(i)
 

@@ -101,11 +101,8 @@ class Cells:
 
     def _enter(self, cell: Cell) -> None:
         box = cell.box
-        if len(box) == 2:
-            exponents: _Exponents = ((box[1] - box[0] - 1).bit_length(),)
-        else:
-            sides = zip(box[::2], box[1::2])
-            exponents = tuple([(high - low - 1).bit_length() for low, high in sides])
+        sides = zip(box[::2], box[1::2])
+        exponents: _Exponents = tuple([(high - low - 1).bit_length() for low, high in sides])
         buckets = self._grids.get(exponents)
         if buckets is None:
             buckets = self._grids[exponents] = {}

@@ -31,13 +31,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
-from nki_dist.timing.exchange import Rule
+from nki_dist.timing.exchange import Rule, Seats
+from nki_dist.timing.fixed import Part
 from nki_dist.timing.timeline import Seat
 
 
@@ -58,36 +60,31 @@ class Classes:
 
 
 def find_classes(
-    parts: Sequence[Any], seats: Sequence[Seat], arch: Arch, rules: Mapping[str, Rule]
+    parts: Sequence[Part], seats: Seats, arch: Arch, rules: Mapping[str, Rule]
 ) -> Classes | None:
     """The classes of a launch, or None if there are no fewer than half as many, or none are sure.
 
     Args:
-        parts: what each core executes (`replay.Part`); equal ones are the same object.
+        parts: what each core executes ; equal ones are the same object.
         seats: where each sits.
     """
     units = _units(seats)
     if units is None or len(units) < 2:
         return None
-    synchronising = _synchronising(parts, seats)
-    if synchronising is None:
+    executed = _synchronising(parts, seats)
+    if executed is None or any(i.opcode not in rules for each in executed.values() for i in each):
         return None
-    if any(i.opcode not in rules for each in synchronising.of.values() for i in each):
-        return None
+    once = {core: list({id(i): i for i in each}.values()) for core, each in executed.items()}
     try:
         exchanges = [
-            [rules[i.opcode](i, n, seats, arch) for i in synchronising.of[seat.core]]
+            [rules[i.opcode](i, n, seats, arch) for i in once[seat.core]]
             for n, seat in enumerate(seats)
         ]
     except LaunchError:
         return None  # the replay of all reports it
     splitting = _Splitting(units, parts, seats, exchanges)
-    if not splitting.even:
-        return None
-    colours = splitting.colours()
-    if colours is None:
-        return None
-    return _as_classes(units, colours, splitting, synchronising, seats, exchanges)
+    colours = splitting.colours() if splitting.even else None
+    return None if colours is None else splitting.classes(colours, executed, once)
 
 
 def _units(seats: Sequence[Seat]) -> list[list[int]] | None:
@@ -108,34 +105,21 @@ def _units(seats: Sequence[Seat]) -> list[list[int]] | None:
     return found
 
 
-@dataclass(frozen=True)
-class _Synchronising:
-    """Instructions that wait for others, by the number of a core within its rank.
-
-    Attributes:
-        of: each once, in the order in which they are met.
-        order: identities, as executed.
-    """
-
-    of: Mapping[int, Sequence[Instruction]]
-    order: Mapping[int, Sequence[int]]
-
-
-def _synchronising(parts: Sequence[Any], seats: Sequence[Seat]) -> _Synchronising | None:
-    """None if the ranks don't all execute the same."""
-    of: dict[int, list[Instruction]] = {}
-    order: dict[int, list[int]] = {}
+def _synchronising(
+    parts: Sequence[Part], seats: Sequence[Seat]
+) -> dict[int, list[Instruction]] | None:
+    """What waits for others, as executed, by the number of a core within its rank; None if the
+    ranks don't all execute the same."""
+    found: dict[int, list[Instruction]] = {}
     seen: set[tuple[int, int]] = set()
     for part, seat in zip(parts, seats, strict=True):
         if (id(part), seat.core) in seen:
             continue
         seen.add((id(part), seat.core))
         executed = [i for i in part.graph.executed if part.fixed[i.ordinal].synchronises]
-        ids = [id(i) for i in executed]
-        if order.setdefault(seat.core, ids) != ids:
+        if list(map(id, found.setdefault(seat.core, executed))) != list(map(id, executed)):
             return None
-        of.setdefault(seat.core, list({id(i): i for i in executed}.values()))
-    return _Synchronising(of, order)
+    return found
 
 
 class _Splitting:
@@ -150,11 +134,11 @@ class _Splitting:
     def __init__(
         self,
         units: Sequence[Sequence[int]],
-        parts: Sequence[Any],
+        parts: Sequence[Part],
         seats: Sequence[Seat],
         exchanges: Sequence[Sequence[Exchange]],
     ) -> None:
-        self.units = units
+        self.units, self.seats, self.exchanges = units, seats, exchanges
         self.members: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._cache: dict[tuple[str, int], tuple[int, Any]] = {}
@@ -233,6 +217,34 @@ class _Splitting:
             sights.append(tuple(seen))
         return _numbered(sights)
 
+    def classes(
+        self,
+        colours: Sequence[int],
+        executed: Mapping[int, Sequence[Instruction]],
+        once: Mapping[int, Sequence[Instruction]],
+    ) -> Classes | None:
+        """The launch as classes that meet, or None where that could be ambiguous."""
+        which = [0] * len(self.seats)
+        first: list[int] = []
+        places: dict[int, int] = {}  # by colour, the number of its first core
+        for unit, colour in zip(self.units, colours, strict=True):
+            if colour not in places:
+                places[colour] = len(first)
+                first += unit
+            for place, core in enumerate(unit):
+                which[core] = places[colour] + place
+        rendezvous = self.of_rendezvous(self.of_cores(colours))
+        found: list[dict[int, Exchange]] = []
+        for core in first:
+            mine = self.met[core]
+            if len({rendezvous[number] for number in mine}) < len(mine):
+                return None
+            ids = map(id, once[self.seats[core].core])
+            rename = partial(_renamed, which, lambda *meets: rendezvous[self.number(*meets)])
+            found.append(dict(zip(ids, map(rename, self.exchanges[core]), strict=True)))
+        orders = [executed[self.seats[core].core] for core in first]
+        return Classes(which, first, found) if _counted(found, orders) else None
+
 
 def _start(
     unit: Sequence[int], seats: Sequence[Seat], starts: Sequence[Hashable]
@@ -249,56 +261,26 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def _as_classes(
-    units: Sequence[Sequence[int]],
-    colours: Sequence[int],
-    splitting: _Splitting,
-    synchronising: _Synchronising,
-    seats: Sequence[Seat],
-    exchanges: Sequence[Sequence[Exchange]],
-) -> Classes | None:
-    """The launch as classes that meet, or None where that could be ambiguous."""
-    which = [0] * len(seats)
-    first: list[int] = []
-    places: dict[int, int] = {}  # by colour, the number of its first core
-    for unit, colour in zip(units, colours, strict=True):
-        if colour not in places:
-            places[colour] = len(first)
-            first += unit
-        for place, core in enumerate(unit):
-            which[core] = places[colour] + place
-    rendezvous = splitting.of_rendezvous(splitting.of_cores(colours))
-    found: list[dict[int, Exchange]] = []
-    for core in first:
-        mine = splitting.met[core]
-        if len({rendezvous[number] for number in mine}) < len(mine):
-            return None
-        of_class = {}
-        for i, e in zip(synchronising.of[seats[core].core], exchanges[core], strict=True):
-            of_class[id(i)] = _renamed(e, which, lambda e: rendezvous[splitting.number(*e)])
-        found.append(of_class)
-    orders = [synchronising.order[seats[core].core] for core in first]
-    return Classes(which, first, found) if _counted(found, orders) else None
-
-
 def _renamed(
-    e: Exchange, which: Sequence[int], rendezvous: Callable[[tuple[str, tuple[int, ...]]], int]
+    which: Sequence[int], rendezvous: Callable[[str, tuple[int, ...]], int], e: Exchange
 ) -> Exchange:
     """An exchange with classes instead of cores; rendezvous keep apart by their class."""
     if e.meets:
-        channel = f"{e.channel} {rendezvous((e.channel, e.meets))}"
+        channel = f"{e.channel} {rendezvous(e.channel, e.meets)}"
         return replace(e, channel=channel, meets=tuple(sorted({which[m] for m in e.meets})))
     sends, receives = (tuple([which[n] for n in side]) for side in (e.sends, e.receives))
     return replace(e, sends=sends, receives=receives)
 
 
-def _counted(exchanges: Sequence[Mapping[int, Exchange]], orders: Sequence[Sequence[int]]) -> bool:
+def _counted(
+    exchanges: Sequence[Mapping[int, Exchange]], orders: Sequence[Sequence[Instruction]]
+) -> bool:
     """Whether what a class sends another, one time after the other, is what that one awaits."""
     sent: dict[tuple[str, int, int], list[int]] = {}
     awaited: dict[tuple[str, int, int], list[int]] = {}
     for number, (mine, order) in enumerate(zip(exchanges, orders, strict=True)):
-        for identity in order:
-            e = mine[identity]
+        for i in order:
+            e = mine[id(i)]
             for to, n in Counter(e.sends).items():
                 sent.setdefault((e.channel, number, to), []).append(n)
             for source, n in Counter(e.receives).items():

@@ -10,7 +10,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop
 from math import inf
@@ -19,12 +19,10 @@ from typing import Any
 from nki_dist.arch import Arch
 from nki_dist.timing.array import Array
 from nki_dist.timing.capacity import Capacity
-from nki_dist.timing.compiled.plan import Plan
 from nki_dist.timing.dma import DmaEngines, Transfer, spilling
 from nki_dist.timing.engines import TensorClock
-from nki_dist.timing.fixed import Fixed
+from nki_dist.timing.fixed import Fixed, Part
 from nki_dist.timing.line import Line
-from nki_dist.timing.order import OrderGraph
 from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import RESOURCE, CoreTimeline, Seat, TableLoad
 from nki_dist.timing.turns import turns
@@ -73,24 +71,12 @@ class CoreReplay:
         data_after, reuse_after, issued_after: edges of the order graph, forward.
     """
 
-    def __init__(
-        self,
-        number: int,
-        seat: Seat,
-        graph: OrderGraph,
-        plan: Plan,
-        arch: Arch,
-        fixed: Mapping[int, Fixed],
-    ) -> None:
-        self.number = number
-        self.seat = seat
-        self.graph = graph
-        self.plan = plan
-        self.arch = arch
+    def __init__(self, number: int, seat: Seat, part: Part, arch: Arch) -> None:
+        self.number, self.seat, self.arch = number, seat, arch
+        self.graph, self.plan, self._fixed = graph, plan, fixed = part
         self.timeline = CoreTimeline(seat, graph)
         self.timeline.dropped, self.timeline.changes = plan.dropped, plan.notes
         self.ready = self.timeline.ready
-        self._fixed = fixed
         self.by_position = [fixed[i.ordinal] for i in graph.executed]
         self.transfers: list[Any] = [f.transfer for f in self.by_position]
         self._turn_edges()
@@ -108,7 +94,7 @@ class CoreReplay:
         self.line = Line()
         self.wake = inf
         self.freed = False
-        self._locks: dict[str, tuple[float, int]] = {}
+        self._locks: dict[str, tuple[float, int]] = {}  # by port, until when, and who has it
         self._table = ""
 
     # ---- before the replay ----------------------------------------------------------------------
@@ -199,8 +185,13 @@ class CoreReplay:
         return at
 
     def compute(self, at: int, start: float) -> None:
-        """Run an instruction on its engine from `start`."""
+        """Run an instruction on its engine from `start`, or when the ports it needs are free."""
         fixed, timeline = self.by_position[at], self.timeline
+        if fixed.locks:
+            free, holder = max(self._locks.get(name, (0.0, -1)) for name in fixed.locks)
+            if free > start:
+                start = free
+                timeline.reason[at], timeline.cause[at] = RESOURCE, (self.number, holder)
         function, table = fixed.function
         if table and table != self._table:
             self._table = table
@@ -211,6 +202,8 @@ class CoreReplay:
         if self.graph.executed[at].engine == "tensor":
             start, end, over = self._multiply(fixed, start)
         timeline.start[at], timeline.end[at], timeline.done[at] = start, end, over + fixed.drain
+        for name in fixed.locks:
+            self._locks[name] = end, at
 
     def _multiply(self, fixed: Fixed, start: float) -> tuple[float, float, float]:
         """When Tensor begins an instruction, when it can begin the next, and when this is over."""
@@ -220,18 +213,6 @@ class CoreReplay:
         self._array.take(tile, over)
         share = self._array.share(tile, self.arch)
         return start, start + (over - start) * share, over
-
-    def locks_free(self, locks: tuple[str, ...]) -> float:
-        return max(self._locks.get(name, (0.0, -1))[0] for name in locks)
-
-    def lock_holder(self, locks: tuple[str, ...]) -> tuple[int, int]:
-        """The instruction that frees the locks last."""
-        return (self.number, max(self._locks.get(name, (0.0, -1)) for name in locks)[1])
-
-    def lock(self, locks: tuple[str, ...], at: int) -> None:
-        """Instruction `at` keeps the locks until it ends."""
-        for name in locks:
-            self._locks[name] = (self.timeline.end[at], at)
 
     # ---- DMA ------------------------------------------------------------------------------------
 

@@ -105,8 +105,7 @@ def transfer(
         issue,
         lead,
         parts,
-        _packets(cost, parts, arch),
-        _packet_ns(cost, arch),
+        *_packets(cost, parts, arch),
         sum(a.nbytes for a in reads if a.region.is_hbm),
         sum(a.nbytes for a in writes if a.region.is_hbm),
     )
@@ -184,20 +183,17 @@ def shared(t: Transfer, cost: Cost, rows: int, arch: Arch) -> Transfer:
     """The demands of a transfer whose data lay on other partitions, so many of them."""
     cost = replace(cost, dma_elements=max(cost.dma_elements, rows))
     parts = _by_rows(cost, t.engines[0] * arch.dma_partitions_per_engine, rows, arch)
-    packets, packet_ns = _packets(cost, parts, arch), _packet_ns(cost, arch)
+    packets, packet_ns = _packets(cost, parts, arch)
     return replace(t, parts=parts, packets=packets, packet_ns=packet_ns)
 
 
-def _packets(cost: Cost, parts: tuple[tuple[int, float], ...], arch: Arch) -> float:
-    """Packets of the busiest engine, if they are smaller than DMA moves well."""
-    if cost.dma_bytes >= cost.dma_elements * arch.dma_efficient_bytes:
-        return 0.0
-    return cost.dma_elements * max(ns for _, ns in parts) / sum(ns for _, ns in parts)
-
-
-def _packet_ns(cost: Cost, arch: Arch) -> float:
+def _packets(cost: Cost, parts: tuple[tuple[int, float], ...], arch: Arch) -> tuple[float, float]:
+    """Packets of the busiest engine, if they are smaller than DMA moves well, and the ns of one."""
     size = min(cost.dma_bytes / max(cost.dma_elements, 1), arch.dma_packet_bytes)
-    return _row_ns(size, 1, arch)
+    each = _row_ns(size, 1, arch)
+    if cost.dma_bytes >= cost.dma_elements * arch.dma_efficient_bytes:
+        return 0.0, each
+    return cost.dma_elements * max(ns for _, ns in parts) / sum(ns for _, ns in parts), each
 
 
 def _row_ns(size: float, pieces: float, arch: Arch) -> float:

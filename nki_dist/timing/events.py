@@ -22,7 +22,8 @@ from typing import TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.timing.core import CoreReplay
-from nki_dist.timing.exchange import Rule
+from nki_dist.timing.exchange import Rule, Seats
+from nki_dist.timing.fixed import Part
 from nki_dist.timing.messages import Messages
 from nki_dist.timing.stack import HbmBandwidth
 from nki_dist.timing.timeline import (
@@ -30,9 +31,7 @@ from nki_dist.timing.timeline import (
     ISSUE,
     MEMORY,
     QUEUE,
-    RESOURCE,
     REUSE,
-    Seat,
     Timeline,
 )
 
@@ -48,12 +47,13 @@ class Events:
 
     def __init__(
         self,
-        cores: list[CoreReplay],
-        seats: list[Seat],
+        parts: Sequence[Part],
+        seats: Seats,
         arch: Arch,
         exchanges: Mapping[str, Rule],
     ) -> None:
-        self.cores = cores
+        both = enumerate(zip(parts, seats, strict=True))
+        self.cores = cores = [CoreReplay(n, seat, part, arch) for n, (part, seat) in both]
         self.arch = arch
         self.stacks = {p.stack: HbmBandwidth(arch) for p in seats}
         self.timeline = Timeline(arch, [c.timeline for c in cores])
@@ -166,16 +166,7 @@ class Events:
                 self._busy(other, other.timeline.queue[theirs], other.timeline.end[theirs])
                 self._release(other, theirs)
         else:
-            start = time
-            if fixed.locks:
-                free = core.locks_free(fixed.locks)
-                if free > time:
-                    start = free
-                    timeline.reason[at] = RESOURCE
-                    timeline.cause[at] = core.lock_holder(fixed.locks)
-            core.compute(at, start)
-            if fixed.locks:
-                core.lock(fixed.locks, at)
+            core.compute(at, time)
             self._issue(core, at, timeline.start[at])
             self._busy(core, number, timeline.end[at])
             self._release(core, at)
@@ -292,15 +283,11 @@ class Events:
             core.timeline.reason[later], core.timeline.cause[later] = QUEUE, (core.number, at)
             self._on_arrive(core, later, time)
 
-    def _swap(self, core: CoreReplay, size: int, time: float, back: bool = False) -> float:
-        """Move spilled bytes, from HBM if they come back; returns the end."""
-        return core.spill(size, time, self.stacks[core.seat.stack], back)
-
     def _on_over(self, core: CoreReplay, stay: int, time: float) -> None:
         """The last access to a piece is over: its room is free, once it is saved if need be."""
         of = core.capacity.stays[stay]
         if of.save:
-            saved = self._swap(core, of.save, time) + self.dma_to_use
+            saved = core.spill(of.save, time, self.stacks[core.seat.stack]) + self.dma_to_use
             of.save = 0
             heappush(self.heap, (saved, _OVER, stay, core.number))
             return
@@ -321,7 +308,8 @@ class Events:
         heappush(self.heap, (begin, _RELOAD, stay, core.number))
 
     def _on_reload(self, core: CoreReplay, stay: int, time: float) -> None:
-        end = self._swap(core, core.capacity.stays[stay].reload, time, back=True)
+        size, stack = core.capacity.stays[stay].reload, self.stacks[core.seat.stack]
+        end = core.spill(size, time, stack, back=True)
         self._settle(core, stay, end + self.dma_to_use, self.returning.pop((core.number, stay)))
 
     def _settle(self, core: CoreReplay, stay: int, time: float, cause: int | None) -> None:

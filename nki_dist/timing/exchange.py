@@ -10,7 +10,7 @@ Doesn't model: contention of messages with the DMA traffic of either core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -21,8 +21,6 @@ from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Exchange
 from nki_dist.program import Instruction
 from nki_dist.timing.timeline import Seat
-
-Rule: TypeAlias = Callable[[Instruction, int, Sequence[Seat], Arch], Exchange]
 
 
 class Seats(list[Seat]):
@@ -37,17 +35,12 @@ class Seats(list[Seat]):
         return found
 
 
-def _same_rank(me: int, seats: Sequence[Seat]) -> dict[int, int]:
-    """Cores of the same logical core: number within it -> number over the launch."""
-    rank = seats[me].rank
-    if isinstance(seats, Seats):
-        return seats.ranks[rank]
-    return {p.core: n for n, p in enumerate(seats) if p.rank == rank}
+Rule: TypeAlias = Callable[[Instruction, int, Seats, Arch], Exchange]
 
 
-def _within_rank(i: Instruction, me: int, seats: Sequence[Seat], arch: Arch) -> Exchange:
+def _within_rank(i: Instruction, me: int, seats: Seats, arch: Arch) -> Exchange:
     """What the instruction's own file says, by number within its rank."""
-    peers = _same_rank(me, seats)
+    peers = seats.ranks[seats[me].rank]
     meets = INSTRUCTIONS[i.opcode].meets
     assert meets is not None and meets.time is not None
     what = meets.time(i, seats[me].core, len(peers), arch)

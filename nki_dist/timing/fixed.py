@@ -6,10 +6,10 @@ works out costs from what such a pattern says (`Spec`: `cost`). So each pattern 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
@@ -34,6 +34,14 @@ class Fixed:
     chains: bool  # dependants on the same engine needn't wait for the result
     synchronises: bool
     activity: float  # share of Tensor's array that works
+
+
+class Part(NamedTuple):
+    """What one core executes: cores that execute the same share it."""
+
+    graph: OrderGraph
+    plan: Plan
+    fixed: Mapping[int, Fixed]
 
 
 def describe(graph: OrderGraph, arch: Arch, plan: Plan) -> dict[int, Fixed]:

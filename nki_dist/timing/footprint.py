@@ -137,36 +137,40 @@ def _overlapping(placed: list[Storage]) -> dict[int, int]:
     low bytes to high ones; for each partition it is enough to know which storage so far reaches
     farthest: others that reach as far as the next one begins overlap that one and are of its group.
     """
-    parent = {s.number: s.number for s in placed}
-    shared: set[int] = set()
-
-    def root(n: int) -> int:
-        while parent[n] != n:
-            parent[n] = parent[parent[n]]
-            n = parent[n]
-        return n
-
-    def join(a: int, b: int) -> None:
-        older, younger = sorted((root(a), root(b)))
-        parent[younger] = older
-        shared.update((a, b))
-
+    pairs: list[tuple[int, int]] = []
     places: dict[tuple[str, _Ranges], int] = {}
     for s in placed:
         first = places.setdefault((s.region.value, _ranges(s)), s.number)
         if first != s.number:
-            join(first, s.number)
+            pairs.append((first, s.number))
     below = max((ranges[1] for _, ranges in places), default=0)
     for region in sorted({region for region, _ in places}):
         here = [(ranges, n) for (name, ranges), n in places.items() if name == region]
         reach, holder = np.zeros(below, np.int64), np.zeros(below, np.int64)
         for (start, stop, low, high), n in sorted(here, key=lambda item: item[0][2:]):
             for other in set(holder[start:stop][reach[start:stop] > low].tolist()):
-                join(other, n)
+                pairs.append((other, n))
             farther = reach[start:stop] < high
             holder[start:stop][farther] = n
             reach[start:stop][farther] = high
-    return {n: root(n) for n in shared}
+    return joined(pairs)
+
+
+def joined(groups: Iterable[Sequence[int]]) -> dict[int, int]:
+    """For each number in groups the least of all that groups connect with it."""
+    parent: dict[int, int] = {}
+
+    def root(n: int) -> int:
+        while parent.setdefault(n, n) != n:
+            parent[n] = parent[parent[n]]
+            n = parent[n]
+        return n
+
+    for first, *rest in groups:
+        for n in (first, *rest):
+            older, younger = sorted((root(first), root(n)))
+            parent[younger] = older
+    return {n: root(n) for n in parent}
 
 
 def _ranges(s: Storage) -> _Ranges:

@@ -1,26 +1,49 @@
 """Matches what cores send each other in simulated time with who waits for it.
 
-Messages are matched by (source, target, channel, sequence), as the cores themselves do; rendezvous
-are in `rendezvous`. Invariant: an instruction that waits is finished exactly once, by whichever
-core brings the last thing it waits for, so the order in which cores are replayed doesn't matter.
+Messages are matched by (source, target, channel, sequence), as the cores themselves do. At a
+rendezvous, whoever comes last decides for all: the n-th of one core on a channel with certain cores
+is the n-th of each of them. That they did the same thing there was checked when it ran.
+
+Invariant: an instruction that waits is finished exactly once, by whichever core brings the last
+thing it waits for, so the order in which cores are replayed doesn't matter.
 
 Doesn't model: contention of messages with the DMA traffic of either core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.core import CoreReplay
-from nki_dist.timing.exchange import Rule
-from nki_dist.timing.rendezvous import OpenRendezvous, Rendezvous
-from nki_dist.timing.timeline import Delivery, Seat
+from nki_dist.timing.exchange import Rule, Seats
+from nki_dist.timing.timeline import Delivery
 
 Waiting: TypeAlias = tuple[CoreReplay, int]  # an instruction that waits for other cores
+Place: TypeAlias = tuple[int, int]  # core and position
+Key: TypeAlias = tuple[int, int, str, int]  # of a message: source, target, channel, sequence
+
+
+@dataclass
+class Rendezvous:
+    """One rendezvous.
+
+    Attributes:
+        who: (core, position), in the order they came.
+        last: the one that started last; the lowest number of those that did at the same time.
+        started: when it did.
+        over: when everybody is done.
+    """
+
+    who: list[Place] = field(default_factory=list)
+    last: Place = (-1, -1)
+    started: float = -1.0
+    over: float = 0.0
 
 
 class Messages:
@@ -34,21 +57,18 @@ class Messages:
     def __init__(
         self,
         cores: Sequence[CoreReplay],
-        seats: Sequence[Seat],
+        seats: Seats,
         arch: Arch,
         rules: Mapping[str, Rule],
     ) -> None:
         self.deliveries: list[Delivery] = []
-        self.met: dict[tuple[int, int], Rendezvous] = {}
-        self._cores = cores
-        self._seats = seats
-        self._arch = arch
-        self._rules = rules
-        self._sent: dict[tuple[int, int, str], list[tuple[float, float, int]]] = {}
-        self._taken: dict[tuple[int, int, str], int] = {}
-        self._waiting: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
-        self._awaited: dict[tuple[int, int, str, int], tuple[int, int]] = {}
-        self._open = OpenRendezvous()
+        self.met: dict[Place, Rendezvous] = {}
+        self._cores, self._seats, self._arch, self._rules = cores, seats, arch, rules
+        self._counts = Counter[Hashable]()  # of what was sent, awaited and met
+        self._sent: dict[Key, tuple[float, float, int]] = {}  # sent, arrived, position
+        self._waiting: dict[Place, list[Key]] = {}
+        self._awaited: dict[Key, Place] = {}
+        self._open: dict[tuple[str, tuple[int, ...], int], Rendezvous] = {}
 
     def exchange(self, core: CoreReplay, at: int, start: float) -> list[Waiting]:
         """An instruction that waits for other cores begins; those that have their end by that.
@@ -64,40 +84,60 @@ class Messages:
                 location=core.graph.program.where(i.location),
                 code="profile-rule",
             )
-        what = rule(i, core.number, self._seats, self._arch)
+        what, me = rule(i, core.number, self._seats, self._arch), core.number
         timeline = core.timeline
         timeline.start[at] = start
         timeline.end[at] = timeline.done[at] = start + what.busy_ns
         if what.meets:
             return self._meet(core, at, what)
-        awaited = []
-        for source in what.receives:
-            key = (source, core.number, what.channel)
-            sequence = self._taken.get(key, 0)
-            self._taken[key] = sequence + 1
-            awaited.append((source, what.channel, sequence))
-        self._waiting[core.number, at] = awaited
+        awaited = [
+            (source, me, what.channel, self._next("taken", source, me, what.channel))
+            for source in what.receives
+        ]
+        self._waiting[me, at] = awaited
         over: list[Waiting] = []
         for target in what.sends:
-            over += self._send(
-                core.number, target, what.channel, start, start + what.latency_ns, at
-            )
-        return over + self._collect(core, at)
+            key = me, target, what.channel, self._next("sent", me, target, what.channel)
+            self._sent[key] = start, start + what.latency_ns, at
+            if key in self._awaited:
+                over += self._collect(*self._awaited.pop(key))
+        return over + self._collect(me, at)
+
+    def _next(self, *what: Hashable) -> int:
+        """How often that was counted before."""
+        number = self._counts[what]
+        self._counts[what] = number + 1
+        return number
 
     def describe(self) -> list[str]:
         """Who waits in vain, at the end."""
-        lines = self._open.describe(self._cores)
-        for (number, at), awaited in sorted(self._waiting.items()):
-            i = self._cores[number].graph.executed[at]
-            lines += [f"core {number} in {i!r} for core {s} ({ch})" for s, ch, _ in awaited]
+        lines = []
+        for (channel, cores, _), rendezvous in sorted(self._open.items()):
+            missing = sorted(set(cores) - {core for core, _ in rendezvous.who})
+            lines += [
+                f"{self._told(who)} for cores {missing} ({channel})"
+                for who in sorted(rendezvous.who)
+            ]
+        for who, awaited in sorted(self._waiting.items()):
+            lines += [f"{self._told(who)} for core {s} ({ch})" for s, _, ch, _ in awaited]
         return lines
 
+    def _told(self, who: Place) -> str:
+        return f"core {who[0]} in {self._cores[who[0]].graph.executed[who[1]]!r}"
+
     def _meet(self, core: CoreReplay, at: int, what: Exchange) -> list[Waiting]:
-        """Finish a rendezvous once the last core has come."""
-        start = core.timeline.start[at]
-        come = self._open.come(what.channel, what.meets, core.number, at, start, what.latency_ns)
-        if come is None:
+        """A core has come to a rendezvous, which ends once it was the last to come."""
+        who, start = (core.number, at), core.timeline.start[at]
+        key = what.channel, what.meets, self._next(what.channel, what.meets, core.number)
+        come = self._open.setdefault(key, Rendezvous())
+        come.who.append(who)
+        if (start, -core.number) > (come.started, -come.last[0]):
+            come.last, come.started = who, start
+        come.over = max(come.over, start + what.latency_ns)
+        if len(come.who) < len(what.meets):
             return []
+        come.who.sort()
+        del self._open[key]
         self.met.update(dict.fromkeys(come.who, come))
         for number, theirs in come.who:
             timeline = self._cores[number].timeline
@@ -110,32 +150,21 @@ class Messages:
             timeline.end[theirs] = timeline.done[theirs] = come.over
         return [(self._cores[number], theirs) for number, theirs in come.who]
 
-    def _send(
-        self, source: int, target: int, channel: str, sent: float, arrived: float, at: int
-    ) -> list[Waiting]:
-        queue = self._sent.setdefault((source, target, channel), [])
-        queue.append((sent, arrived, at))
-        receiver = self._awaited.pop((source, target, channel, len(queue) - 1), None)
-        if receiver is None:
-            return []
-        return self._collect(self._cores[receiver[0]], receiver[1])
-
-    def _collect(self, core: CoreReplay, at: int) -> list[Waiting]:
+    def _collect(self, number: int, at: int) -> list[Waiting]:
         """Finish an exchange once everything it awaits has been sent."""
-        awaited = self._waiting[core.number, at]
-        for source, channel, sequence in awaited:
-            if len(self._sent.get((source, core.number, channel), ())) <= sequence:
-                self._awaited[source, core.number, channel, sequence] = (core.number, at)
+        awaited = self._waiting[number, at]
+        for key in awaited:
+            if key not in self._sent:
+                self._awaited[key] = number, at
                 return []
-        del self._waiting[core.number, at]
-        timeline = core.timeline
-        for source, channel, sequence in awaited:
-            sent, arrived, theirs = self._sent[source, core.number, channel][sequence]
-            self.deliveries.append(
-                Delivery((source, theirs), (core.number, at), channel, sent, arrived)
-            )
+        del self._waiting[number, at]
+        timeline = self._cores[number].timeline
+        for key in awaited:
+            sent, arrived, theirs = self._sent.pop(key)
+            source = key[0], theirs
+            self.deliveries.append(Delivery(source, (number, at), key[2], sent, arrived))
             if arrived > timeline.end[at]:
                 timeline.busy_end.setdefault(at, timeline.end[at])
                 timeline.end[at] = timeline.done[at] = arrived
-                timeline.held[at] = (source, theirs)
-        return [(core, at)]
+                timeline.held[at] = source
+        return [(self._cores[number], at)]

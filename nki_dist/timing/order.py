@@ -74,6 +74,15 @@ class OrderGraph:
         yield from self.reuse[position]
         yield from self.issue[position]
 
+    def ancestors(self, positions: Iterable[int]) -> set[int]:
+        """Positions up to two edges back."""
+        found: set[int] = set()
+        for p in positions:
+            if p < len(self.data):
+                found.update(self.data[p])
+                found.update(self.reuse[p])
+        return found
+
 
 def times_written(graph: OrderGraph) -> Counter[int]:
     """How often each storage is written, by its number."""
@@ -90,7 +99,7 @@ def order(program: Program, trips: Sequence[int] = ()) -> OrderGraph:
         LaunchError: `trips` doesn't belong to this program.
     """
     builder = _Builder(program, trips)
-    builder.program()
+    builder.block(program.body)
     for cells in builder.cells.values():
         cells.part()
     if builder.entered != len(trips):
@@ -106,19 +115,9 @@ def order(program: Program, trips: Sequence[int] = ()) -> OrderGraph:
 class _Registers(NamedTuple):
     """What an instruction does with registers, in every execution; see `registers`."""
 
-    moving: Sequence[tuple[Access, bool]]  # accesses that registers move, and whether they write
-    read: Collection[int]
+    read: Collection[int]  # for addresses, too
     written: Sequence[int]
     copied: Any
-
-
-class _Operands(NamedTuple):
-    """What every execution of one instruction shares."""
-
-    read: list[Cell]  # of accesses that are the same every time
-    written: list[Cell]
-    registers: _Registers | None  # None if it has nothing to do with any
-    state: Sequence[tuple[str, str]]  # hidden, of the engine, that it uses
 
 
 def _in_order(positions: Sequence[int]) -> tuple[int, ...]:
@@ -161,10 +160,11 @@ class _Builder:
         self.control: set[int] = set()
         self.group: tuple[int, int] = (0, -1)
         self.last_exchange = -1
-        self.described: dict[int, _Operands] = {}
+        self.registers: dict[int, _Registers | None] = {}  # by ordinal
+        self.touched: dict[int, tuple[list[Cell], list[Cell]]] = {}
         self.last_run: dict[int, int] = {}
         self.followed: set[int] = set()
-        self.tensors = self.graph.tensors
+        tensors = self.graph.tensors
         # Tensors and parts of them are used again and again: cells of the accesses, by identity
         # and by what they are.
         self.places: dict[int, Cell] = {}
@@ -173,49 +173,12 @@ class _Builder:
         for i in instructions(program.body):
             if i.after:
                 self.followed.update(i.after)
-            self.tensors[i.ordinal] = pair = _tensors(i, INSTRUCTIONS[i.opcode])
+            tensors[i.ordinal] = pair = _tensors(i, INSTRUCTIONS[i.opcode])
             for a in pair[1]:
-                written.add(a.storage.number)
-        keys = {self.keys[n] for n in written}
-        self.written = {n for n, key in enumerate(self.keys) if key in keys}
+                written.add(self.keys[a.storage.number])
+        self.written = {n for n, key in enumerate(self.keys) if key in written}
 
     # ---- control flow -----------------------------------------------------------------------
-
-    def program(self) -> None:
-        """All of it. Outside of loops nothing is executed twice, so nothing is kept for later."""
-        program = self.graph.program
-        if program.registers or self.followed:
-            self.block(program.body)
-            return
-        alone = {
-            name
-            for name, spec in INSTRUCTIONS.items()
-            if not spec.synchronises and spec.effects.state is None
-        }
-        graph, places, written = self.graph, self.places, self.written
-        executed, tensors, ancestors = graph.executed, self.tensors, self._ancestors
-        for i in program.body:
-            if isinstance(i, Loop):
-                self._loop(i)
-                continue
-            if i.order_group or i.opcode not in alone:
-                self._instruction(i)
-                continue
-            # As `_instruction`, of one that depends on others by its tensors alone.
-            at = len(executed)
-            reads, writes = tensors[i.ordinal]
-            data: list[int] = []
-            reuse: list[int] = []
-            for a in reads:
-                if a.storage.number in written:
-                    note_read(places.get(id(a)) or self._place(a), at, data, ancestors)
-            for a in writes:
-                note_write(places.get(id(a)) or self._place(a), at, reuse)
-            executed.append(i)
-            graph.rounds.append(self.round)
-            graph.data.append(_in_order(data))
-            graph.reuse.append(_alone(reuse, data, at) if reuse else ())
-            graph.issue.append(())
 
     def block(self, block: Block) -> None:
         for item in block:
@@ -270,34 +233,30 @@ class _Builder:
     # ---- one instruction --------------------------------------------------------------------
 
     def _instruction(self, i: Instruction) -> None:
-        graph = self.graph
-        at = len(graph.executed)
-        ordinal, spec = i.ordinal, INSTRUCTIONS[i.opcode]
-        what = self.described.get(ordinal)
-        if what is None:
-            what = self.described[ordinal] = self._describe(i, spec)
-        read, written, registers, state = what
+        graph, ancestors = self.graph, self.graph.ancestors
+        at, spec = len(graph.executed), INSTRUCTIONS[i.opcode]
         data: list[int] = [*self.control]
         reuse: list[int] = []
-        if registers is not None:
-            read = read + [self._cell(a) for a, writes in registers.moving if not writes]
-            written = written + [self._cell(a) for a, writes in registers.moving if writes]
+        read, written = self.touched.get(i.ordinal) or self._touched(i)
         for cell in read:
-            note_read(cell, at, data, self._ancestors)
+            note_read(cell, at, data, ancestors)
         for cell in written:
             note_write(cell, at, reuse)
-        if registers is not None:
-            self._registers(registers, at, data, reuse)
-        for name in state:
-            holder = self.state_holder.get(name, at)
-            if holder != at:
-                data.append(holder)
-            self.state_holder[name] = at
-        for earlier in i.after:
-            if earlier in self.last_run:
-                data.append(self.last_run[earlier])
-        if ordinal in self.followed:
-            self.last_run[ordinal] = at
+        if graph.program.registers:
+            if i.ordinal not in self.registers:
+                self.registers[i.ordinal] = self._registers_of(i, spec)
+            if (registers := self.registers[i.ordinal]) is not None:
+                self._registers(registers, at, data, reuse)
+        if spec.effects.state is not None:
+            for name in spec.effects.states(i):
+                holder = self.state_holder.get(name, at)
+                if holder != at:
+                    data.append(holder)
+                self.state_holder[name] = at
+        if self.followed:
+            data += [self.last_run[earlier] for earlier in i.after if earlier in self.last_run]
+            if i.ordinal in self.followed:
+                self.last_run[i.ordinal] = at
         graph.executed.append(i)
         graph.rounds.append(self.round)
         graph.data.append(_in_order(data))
@@ -305,41 +264,23 @@ class _Builder:
         ordered = i.order_group or spec.synchronises
         graph.issue.append(self._issued_after(i, spec, at) if ordered else ())
 
-    def _describe(self, i: Instruction, spec: Spec) -> _Operands:
-        written, places = self.written, self.places
-        reads, writes = self.tensors[i.ordinal]
-        registers = self._registers_of(i, spec) if self.graph.program.registers else None
-        if registers is not None:
-            moving = {id(a) for a, _ in registers.moving}
-            reads = [a for a in reads if id(a) not in moving]
-            writes = [a for a in writes if id(a) not in moving]
-        return _Operands(
+    def _touched(self, i: Instruction) -> tuple[list[Cell], list[Cell]]:
+        """What it reads of what the program writes, and what it writes."""
+        places, written = self.places, self.written
+        reads, writes = self.graph.tensors[i.ordinal]
+        found = (
             [places.get(id(a)) or self._place(a) for a in reads if a.storage.number in written],
             [places.get(id(a)) or self._place(a) for a in writes],
-            registers,
-            spec.effects.states(i) if spec.effects.state is not None else (),
         )
-
-    def _registers_of(self, i: Instruction, spec: Spec) -> _Registers | None:
-        reads, writes = self.tensors[i.ordinal]
-        moving = [(a, False) for a in reads if moving_registers([a])]
-        moving += [(a, True) for a in writes if moving_registers([a])]
-        operands = VirtualRegister in map(type, i.args.values())
-        if not operands and not moving:
-            return None
-        return _Registers(
-            [(a, wrote) for a, wrote in moving if a.storage.number in self.written],
-            {
-                *moving_registers(a for a, _ in moving),
-                *(registers_read(i, spec) if operands else ()),
-            },
-            registers_written(i, spec) if operands else (),
-            copied(i, spec) if operands else None,
-        )
+        if self.round and not moving_registers((*reads, *writes)):  # it is executed again
+            self.touched[i.ordinal] = found
+        return found
 
     def _place(self, a: Access) -> Cell:
         if a.dynamic is not None:
             cell = self._cell(a)
+            if moving_registers([a]):  # it is elsewhere every time
+                return cell
         else:
             part = a.storage.number, a.offset, a.shape, a.strides, a.dtype.itemsize
             cached = self.parts.get(part)
@@ -355,14 +296,11 @@ class _Builder:
             cells = self.cells[key] = Cells()
         return cells.cell(footprint(a, self.territories[number], self.values))
 
-    def _ancestors(self, positions: Iterable[int]) -> set[int]:
-        """Positions up to two edges back."""
-        found: set[int] = set()
-        for p in positions:
-            if p < len(self.graph.data):
-                found.update(self.graph.data[p])
-                found.update(self.graph.reuse[p])
-        return found
+    def _registers_of(self, i: Instruction, spec: Spec) -> _Registers | None:
+        reads, writes = self.graph.tensors[i.ordinal]
+        read = registers_read(i, spec) | moving_registers((*reads, *writes))
+        found = _Registers(read, registers_written(i, spec), copied(i, spec))
+        return found if found.read or found.written else None
 
     def _registers(self, what: _Registers, at: int, data: list[int], reuse: list[int]) -> None:
         for r in what.read:

@@ -10,29 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.errors import LaunchError
 from nki_dist.program import Program
 from nki_dist.program.uncollected import uncollected
 from nki_dist.timing.compiled import Plan, compiled
-from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
 from nki_dist.timing.exchange import EXCHANGES, Rule, Seats
-from nki_dist.timing.fixed import Fixed, describe
-from nki_dist.timing.order import OrderGraph, order
+from nki_dist.timing.fixed import Part, describe
+from nki_dist.timing.order import order
 from nki_dist.timing.representatives import by_representatives
 from nki_dist.timing.schedules import COMPILED, PROGRAM, check_schedule
 from nki_dist.timing.timeline import Seat, Timeline, default_placement
-
-
-class Part(NamedTuple):
-    """What one core executes: cores that execute the same share it."""
-
-    graph: OrderGraph
-    plan: Plan
-    fixed: Mapping[int, Fixed]
 
 
 @dataclass(frozen=True)
@@ -44,18 +34,14 @@ class Launch:
     """
 
     parts: Sequence[Part]
-    seats: list[Seat]
+    seats: Seats
     arch: Arch
     exchanges: Mapping[str, Rule]
     schedule: str
 
     def replayed(self) -> Timeline:
         """Simulated times of all that it executes."""
-        cores = [
-            CoreReplay(n, self.seats[n], part.graph, part.plan, self.arch, part.fixed)
-            for n, part in enumerate(self.parts)
-        ]
-        timeline = Events(cores, self.seats, self.arch, self.exchanges).run()
+        timeline = Events(self.parts, self.seats, self.arch, self.exchanges).run()
         timeline.schedule = self.schedule
         timeline.launch = self
         return timeline

@@ -12,11 +12,11 @@ from copy import copy
 from typing import Any
 
 from nki_dist.errors import LaunchError
+from nki_dist.forks import cached_property
 from nki_dist.isa.effects import Exchange
 from nki_dist.timing.classes import Classes, find_classes
-from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.events import Events
-from nki_dist.timing.exchange import Rule
+from nki_dist.timing.exchange import Seats
 from nki_dist.timing.timeline import CoreTimeline, Delivery, Timeline
 
 
@@ -25,17 +25,13 @@ def by_representatives(launch: Any) -> RepresentedTimeline | None:
     found = find_classes(launch.parts, launch.seats, launch.arch, launch.exchanges)
     if found is None:
         return None
-    cores, seats = [], []
-    for number, core in enumerate(found.first):
-        part, seat = launch.parts[core], launch.seats[core]
-        seats.append(seat)
-        cores.append(CoreReplay(number, seat, part.graph, part.plan, launch.arch, part.fixed))
 
     def rule(i: Any, me: int, *_: Any) -> Exchange:
         return found.exchanges[me][id(i)]
 
-    rules: dict[str, Rule] = dict.fromkeys(launch.exchanges, rule)
-    events = Events(cores, seats, launch.arch, rules)
+    parts = [launch.parts[core] for core in found.first]
+    seats = Seats(launch.seats[core] for core in found.first)
+    events = Events(parts, seats, launch.arch, dict.fromkeys(launch.exchanges, rule))
     try:
         timeline = events.run()
     except LaunchError:  # messages that are never sent: the replay of all names cores
@@ -53,21 +49,20 @@ class RepresentedTimeline(Timeline):
         self._classes = found
         self._distinct = timeline.cores
         self._met = events.messages.met
-        self._all: Timeline | None = None
         self._seen: dict[int, CoreTimeline] = {}
 
+    @cached_property
     def _whole(self) -> Timeline:
-        if self._all is None:
-            self._all = self.launch.replayed()
-        return self._all
+        whole: Timeline = self.launch.replayed()
+        return whole
 
     @property
     def cores(self) -> list[CoreTimeline]:  # type: ignore[override]
-        return self._whole().cores
+        return self._whole.cores
 
     @property
     def deliveries(self) -> list[Delivery]:  # type: ignore[override]
-        return self._whole().deliveries
+        return self._whole.deliveries
 
     @property
     def distinct(self) -> list[CoreTimeline]:

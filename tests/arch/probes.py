@@ -20,6 +20,7 @@ from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import NkiError
 from nki_dist.program import Access, Instruction, MemoryRegion, Program, Storage
 from nki_dist.timing import Seat, profile_launch
+from nki_dist.timing.exchange import Seats
 from nki_dist.timing.sequence import gap_between
 from nki_dist.topology import topology as topologies
 from nki_dist.topology.topology import Topology, system
@@ -168,7 +169,7 @@ def costs(arch: Arch) -> Any:
 
     found = []
     for group in _groups(arch):
-        ranks = [Seat(r, 0, 0) for r in group]
+        ranks = Seats([Seat(r, 0, 0) for r in group])
         rules = collective_rules(_domains(arch))
         found += [said(rules[i.opcode], i, 0, ranks, arch) for i in _collectives(group)]
     return found

@@ -8,7 +8,7 @@ import pytest
 from nki_dist.compat.beta1 import compiler as ncc
 from nki_dist.compat.beta1 import isa as nisa
 from nki_dist.compat.beta1 import language as nl
-from nki_dist.errors import NkiError, NkiValidationError
+from nki_dist.errors import NkiValidationError
 from tests.beta1.helpers import close, normal, run
 
 
@@ -76,21 +76,6 @@ def test_addresses_counted_in_a_loop_advance_once():
     a = normal(3, 32, 16)
     close(run(kernel, a), a)
     assert seen == [(0, 0), (0, 64)] * 3
-
-
-def test_reading_what_another_tensor_overwrote_is_an_error():
-    def kernel(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        place = ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(1,))
-        tiles = nl.ndarray((2, nl.par_dim(32), 16), dtype=a.dtype, buffer=place)
-        for n in nl.affine_range(2):
-            tiles[n] = nl.load(a[n])
-        for n in nl.affine_range(2):
-            nl.store(out[n], tiles[n])
-        return out
-
-    with pytest.raises(NkiError, match=r"overwr|written through"):
-        run(kernel, normal(2, 32, 16))
 
 
 def test_automatic_allocation_by_its_long_name():

@@ -9,7 +9,6 @@ from nki_dist.compat import beta1 as nki
 from nki_dist.compat.beta1 import compiler as ncc
 from nki_dist.compat.beta1 import language as nl
 from nki_dist.errors import CompileError, LaunchError, OutOfBoundsError
-from nki_dist.launcher.session import CompileCache, session
 from tests.beta1.helpers import close, normal, run
 
 
@@ -161,29 +160,3 @@ def test_blocks_cannot_be_returned():
 
     with pytest.raises(CompileError, match="block dimensions"):
         run(kernel, normal(9, 5))
-
-
-FACTOR = 2.0
-
-
-def test_launches_are_cached_until_what_they_read_changes(monkeypatch):
-    monkeypatch.setattr(session(), "cache", CompileCache())  # the shared one may be full
-
-    def scaled(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(a) * FACTOR)
-        return out
-
-    made = nki.jit(scaled)
-    a = normal(9, 5)
-    before = _compiled()
-    close(made(a), 2 * a)
-    close(made(a + 1), 2 * (a + 1))
-    assert _compiled() - before == 1
-    monkeypatch.setitem(globals(), "FACTOR", 5.0)
-    close(made(a), 5 * a)
-
-
-def _compiled() -> int:
-    """How many kernels this process has compiled."""
-    return len(session().cache._cache)

@@ -60,5 +60,5 @@ def test_kernels_of_another_cache_have_other_names() -> None:
     for kernel in (copy.fn, other):
         bound = bind_arguments(kernel, (np.ones((3, 5), np.float32),), {})
         grid = Grid((), 1, ())
-        names.add(CompileCache().get(kernel, "k", bound, get("trn2"), grid, Checks())[0])
+        names.add(CompileCache().get(kernel, bound, get("trn2"), grid, Checks())[0])
     assert len(names) == 2

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import nki_dist
 from nki_dist import cli
+from tests.programs import python
 
 pytest_plugins = ["pytester"]
 
@@ -47,8 +47,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own: programs stay what they make of their process."""
-    line = [sys.executable, "-m", "nki_dist", *words]
-    return subprocess.run(line, capture_output=True, text=True)
+    return python("-m", "nki_dist", *words)
 
 
 @pytest.mark.parametrize(

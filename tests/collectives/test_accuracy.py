@@ -12,6 +12,7 @@ from bench import collectives_accuracy as accuracy
 from bench.collectives_figures import CHOICES, ROWS, STATEMENTS, TRN2, Asked, Row
 from nki_dist import arch
 from nki_dist.collectives.cost import cost_ns
+from nki_dist.collectives.members import Members
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -77,7 +78,9 @@ def test_a_band_is_of_logarithms() -> None:
 
 def test_values_of_a_row_replace_those_of_the_architecture() -> None:
     asked = TRN2.ask(4, {"collective_start_ns": 0.0})
-    assert cost_ns(asked.question, asked.algorithm("mesh"), asked.topology) == pytest.approx(
+    assert cost_ns(
+        Members(asked.question, asked.topology), asked.algorithm("mesh")
+    ) == pytest.approx(
         TRN2.ask(4).us("mesh") * 1000 - TRN2.ask(4).question.arch.collective_start_ns
     )
 

@@ -104,7 +104,7 @@ def test_the_sides_of_every_addition_are_the_documented_ones(name, size, algorit
     def sided(a, b, out=None):
         return np.add(3 * a, b, out=out)
 
-    operator = replace(SUM, combine=sided, empty=lambda shape: np.empty(shape, np.int64))
+    operator = replace(SUM, combine=sided, wide=np.dtype(np.int64))
     xs = [list(np.split(np.arange(7 * size) * (n + 2), size)) for n in range(size)]
     outs = Network(size).run(
         lambda x: algorithm.reduce_scatter(x, pieces(xs[x.me], rows), operator)

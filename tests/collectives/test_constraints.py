@@ -198,6 +198,13 @@ REFUSED |= {
 }
 
 
+# Of some messages, what is counted in them as data.
+NUMBERS = {
+    "gathered shape": {"got": [4, 4], "allowed": [4, 3]},
+    "channels and ids": {"got": 2, "allowed": 1},
+}
+
+
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_accepted(name):
     launch(ACCEPTED[name])
@@ -210,6 +217,7 @@ def test_refused(name):
         launch(body)
     assert "constraints.py" in caught.value.location
     assert caught.value.instruction.startswith("ncc.")
+    assert caught.value.numbers == NUMBERS.get(name, caught.value.numbers)
 
 
 def every_operation(**options):

@@ -13,6 +13,7 @@ from nki_dist.collectives.algorithm import Algorithm
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.reduction import reduction
 from nki_dist.topology.topology import Topology
@@ -55,14 +56,18 @@ def test_groups_that_sit_alike_have_one_answer(platform: str) -> None:
                 assert equal.moved() == equal
                 assert (equal.nodes, equal.chips) == (asked.nodes, asked.chips)
                 assert str(choose(equal)) == str(choose(asked))
-                costs = [cost_ns(q, choose(q), world, 2, 1) for q in (asked, equal)]
+                costs = [cost_ns(Members(q, world, 2, 1), choose(q)) for q in (asked, equal)]
                 assert costs[0] == costs[1]
             asked = question(world, "all_to_all", nbytes, group)
-            assert all_to_all_ns(asked, world) == all_to_all_ns(asked.moved(), world)
+            assert all_to_all_ns(Members(asked, world)) == all_to_all_ns(
+                Members(asked.moved(), world)
+            )
             if len(group) > 1:
                 for pair in (group[:2], [group[1], group[1]]):
                     asked = question(world, "collective_permute", nbytes, pair)
-                    assert move_ns(asked, world, 1, 2) == move_ns(asked.moved(), world, 1, 2)
+                    assert move_ns(Members(asked, world), 1, 2) == move_ns(
+                        Members(asked.moved(), world), 1, 2
+                    )
     assert moved > 20
 
 

@@ -34,10 +34,6 @@ SMALL = [(r, [list(range(r))]) for r in (2, 3, 4, 5, 6, 7, 8)]
 SMALL += [(r, scattered(r, 2)) for r in (4, 6, 8)] + [(6, scattered(6, 3))]
 LARGE = [(16, [list(range(16))]), (16, scattered(16, 4)), (32, scattered(32, 2))]
 LARGE += [(32, [list(range(32))])]
-CASES = SMALL + [pytest.param(*case, marks=pytest.mark.slow) for case in LARGE]
-every_world = pytest.mark.parametrize(("ranks", "groups"), CASES)
-lncs = pytest.mark.parametrize("lnc", [1, 2])
-memories = pytest.mark.parametrize("where", ["hbm", "sbuf"])
 
 
 def usable(algorithm, groups):

@@ -56,7 +56,7 @@ def test_every_operation_has_an_exchange_and_stages(algorithm: type[Algorithm], 
     chosen = choose.choose(q, algorithm.name)
     assert type(chosen) is algorithm
     assert not getattr(getattr(chosen, op), "__isabstractmethod__", False)
-    found = cost.stages(q, chosen, Topology(q.arch, 8, 2))
+    found = cost.stages(Members(q, Topology(q.arch, 8, 2)), chosen)
     assert found and all(stage.total > 0 for stage in found)
 
 
@@ -222,7 +222,7 @@ def test_a_new_algorithm_can_be_a_part_of_a_hierarchical_one() -> None:
     outs = Network(6).run(lambda x: chosen.all_gather(x, np.full(2, x.me)))
     for out in outs:
         np.testing.assert_array_equal(np.concatenate(out), np.repeat(np.arange(6), 2))
-    inner = cost.stages(q, chosen, Topology(q.arch, 128, 2))[-1]
+    inner = cost.stages(Members(q, Topology(q.arch, 128, 2)), chosen)[-1]
     assert inner == Stage(3000.0, 0.0, 0.0)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.programs import python
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -50,9 +49,9 @@ def program(tmp_path):
 
 
 def run(folder, *arguments):
-    command = [sys.executable, "-m", "nki_dist", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NKI_DIST_HOST": "inprocess"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    return python(
+        "-m", "nki_dist", *arguments, folder=folder, PYTHONPATH=str(ROOT), NKI_DIST_HOST="inprocess"
+    )
 
 
 def test_what_is_asked_of_the_first_launch(program):

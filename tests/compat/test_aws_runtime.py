@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -19,6 +17,7 @@ import nki_dist.language as nl
 from nki_dist.compat import nkipy_runtime, spike
 from nki_dist.compat.nkipy_runtime import DeviceKernel, DeviceTensor
 from nki_dist.errors import LaunchError, NkiError, OutOfBoundsError
+from tests import programs
 
 REF = Path(os.environ.get("NKI_REF", "checkouts"), "nkipy").absolute()
 
@@ -299,11 +298,7 @@ for name in ("spike", "nkipy"):
 
 def python(code: str, path: Path | None = None) -> str:
     paths = [str(path)] * (path is not None) + os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert not done.returncode, done.stderr
-    return done.stdout
+    return programs.said("-c", code, PYTHONPATH=os.pathsep.join(filter(None, paths)))
 
 
 def test_programs_find_the_names():
@@ -330,7 +325,6 @@ def test_awss_own_tests_of_tensors_pass(tmp_path, file, tests):
     chosen = [] if torch else ["-k", "not WriteFromTorch"]
     count = 12 if torch and tests == 6 else tests
     plugins = ["-p", "nki_dist.pytest_plugin", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, *chosen, str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = programs.python("-m", "pytest", "-q", *plugins, *chosen, tmp_path, folder=tmp_path)
     assert f"{count} passed" in done.stdout and not done.returncode, done.stdout + done.stderr
     assert "skipped" not in done.stdout

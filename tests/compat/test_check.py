@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from nki_dist import codes
 from nki_dist.cli import main
+from tests.programs import python
 
 from .test_run import ADD, write
 
@@ -34,14 +34,7 @@ AT = WRONG.split("nisa.dma_copy(dst=psum")[0].count("\n") + 1  # the refused lin
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "nki_dist", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    return python("-m", "nki_dist", *arguments, folder=cwd)
 
 
 def report(*arguments: str, cwd: Path) -> tuple[int, dict[str, Any]]:

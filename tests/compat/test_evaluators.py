@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from nki_dist.compat import beta1, framework, measured
 from nki_dist.compat.simulator import simulate_kernel
 from nki_dist.errors import LaunchError
 from tests.compat.test_install import fresh
+from tests.programs import said
 
 
 def doubled(a, times=2):
@@ -122,11 +121,8 @@ def test_programs_of_run_find_neuron_profile_and_the_level_off(tmp_path):
         "command = ['neuron-profile', 'capture', '-n', 'k.neff', '-s', 'k.ntff']\n"
         "subprocess.run(command, check=True)\n"
     )
-    command = [sys.executable, "-m", "nki_dist", "run", "--host", "inprocess", str(script)]
     here = os.path.dirname(os.path.dirname(nki_dist.__file__))
-    environment = {**os.environ, "PYTHONPATH": here}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    said("-m", "nki_dist", "run", "--host", "inprocess", script, folder=tmp_path, PYTHONPATH=here)
     assert measured.read_measurement(tmp_path / "k.ntff")
 
 

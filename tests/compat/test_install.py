@@ -13,14 +13,12 @@ import nki_dist
 import nki_dist.language as nl
 from nki_dist import arch, compat
 from nki_dist.errors import LaunchError
+from tests.programs import python
 
 
 def fresh(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    import os
 
-    environment = {**os.environ, **variables}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return python("-c", code, **variables)
 
 
 def test_every_alias_imports_and_is_the_module_it_stands_for():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.cli import main
+from tests.programs import python
 from tests.timing.traces import read_trace
 
 from .test_run import ADD, write
@@ -36,8 +35,7 @@ sys.exit(3)
 
 
 def command(name, *arguments, cwd):
-    line = [sys.executable, "-m", "nki_dist", name, "--host", "inprocess", *arguments]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True)
+    return python("-m", "nki_dist", name, "--host", "inprocess", *arguments, folder=cwd)
 
 
 def test_profile_of_a_program(tmp_path):

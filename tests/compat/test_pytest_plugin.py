@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
+
+from tests.programs import python
 
 SUITE = """
 import os
@@ -43,9 +43,7 @@ def test_marked(nki_world):
 
 
 def pytest_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "nki_dist.pytest_plugin", *arguments]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return python("-m", "pytest", "-q", "-p", "nki_dist.pytest_plugin", *arguments, folder=folder)
 
 
 def test_options_reach_tests_and_worlds(tmp_path):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.programs import python
 
 ADD = """
 import sys
@@ -29,9 +29,7 @@ def add(a, b):
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nki_dist", "run", *arguments]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    return python("-m", "nki_dist", "run", *arguments, folder=cwd)
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -83,9 +81,9 @@ def test_a_mistake_is_shown_as_python_shows_it_and_names_the_line(tmp_path):
 def test_exit_status_of_programs_that_fail(tmp_path, text, shown):
     script = write(tmp_path, "bad.py", text)
     done = run(script, cwd=tmp_path)
-    python = subprocess.run([sys.executable, script], capture_output=True, text=True)
-    assert (done.returncode, shown in done.stderr) == (python.returncode, True)
-    assert done.stderr == python.stderr
+    alone = python(script)
+    assert (done.returncode, shown in done.stderr) == (alone.returncode, True)
+    assert done.stderr == alone.stderr
 
 
 def test_a_missing_script_is_wrong_usage(tmp_path):

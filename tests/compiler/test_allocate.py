@@ -284,8 +284,8 @@ def test_possible_sbuf_addresses_at_the_limits() -> None:
 
 
 def test_psum_tensors_stay_in_their_bank_unless_larger() -> None:
-    def psum(address: tuple[int, int], free: int) -> None:
-        tile = ((128, free), dtypes.float32, 0, 1, address)
+    def psum(address: tuple[int, int], free: int, dtype: dtypes.DType = dtypes.float32) -> None:
+        tile = ((128, free), dtype, 0, 1, address)
         allocate(_program(tile, region=MemoryRegion.psum), TRN2)
 
     psum((0, 14336), 512)
@@ -293,6 +293,8 @@ def test_psum_tensors_stay_in_their_bank_unless_larger() -> None:
     psum((0, 2048), 1024)
     with pytest.raises(NkiValidationError, match=r"bytes 1028 to 2051 .* crosses a bank boundary"):
         psum((0, 1028), 256)
+    with pytest.raises(NkiValidationError, match=r"bytes 1 to 2048 .* crosses a bank boundary"):
+        psum((0, 1), 2048, dtypes.int8)
     with pytest.raises(NkiValidationError, match="allowed: 0 to 16383"):
         psum((0, 14336), 513)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from nki_dist.compiler import wire
 from nki_dist.compiler.saved import parse
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import instructions
+from tests.programs import said
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,13 +49,9 @@ def test_most_checksums_fit():
 
 
 def fuzzed(seed: int, files: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.fuzz", "--seed", str(seed), "--files", str(files),
-         "--timeout", "0.1"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return said(
+        "-m", "bench.fuzz", "--seed", seed, "--files", files, "--timeout", "0.1", folder=ROOT
+    )
 
 
 @pytest.mark.slow

@@ -42,38 +42,6 @@ def test_reading_an_overwritten_tensor_names_both_and_their_lines() -> None:
     assert caught.value.location == line_of(kernel, "src=one")
 
 
-def test_rewriting_repairs() -> None:
-    def kernel(a):
-        out = _out(a)
-        one, two = _tile("one", (0, 0)), _tile("two", (0, 0))
-        nisa.dma_copy(dst=one, src=a)
-        nisa.dma_copy(dst=out, src=one)
-        nisa.memset(dst=two, value=1)
-        nisa.dma_copy(dst=one, src=a)
-        nisa.dma_copy(dst=out, src=one)
-        return out
-
-    compiled(kernel, INPUT)
-
-
-@pytest.mark.parametrize(("part", "fits"), [(slice(0, 10), True), (slice(0, 11), False)])
-def test_only_the_overwritten_elements_are_lost(part, fits) -> None:
-    def kernel(a):
-        out = _out(a)
-        one, two = _tile("one", (0, 0)), _tile("two", (0, 40))
-        nisa.dma_copy(dst=one, src=a)
-        nisa.memset(dst=two, value=1)
-        nisa.dma_copy(dst=out[:, part], src=one[:, part])
-        nisa.dma_copy(dst=out[:, 0:20], src=two[:, 0:20])
-        return out
-
-    if fits:
-        compiled(kernel, INPUT)
-    else:
-        with pytest.raises(NkiValidationError, match="overwritten through two"):
-            compiled(kernel, INPUT)
-
-
 def test_a_partial_write_through_the_other_loses_only_that_part() -> None:
     def kernel(a, row):
         out = _out(a)

@@ -223,21 +223,6 @@ def test_a_view_of_another_dtype_marks_the_bytes() -> None:
 # ---- shared memory and cores --------------------------------------------------------------------
 
 
-def test_what_the_other_core_writes_counts_as_written() -> None:
-    def kernel(a):
-        shared, out = hbm(name="shared"), hbm()
-        if nl.program_id(0) == 1:
-            nisa.dma_copy(dst=shared, src=a)
-        nisa.core_barrier(shared, (0, 1))
-        tile = sbuf()
-        nisa.dma_copy(dst=tile, src=shared)
-        if nl.program_id(0) == 0:
-            nisa.dma_copy(dst=out, src=tile)
-        return out
-
-    compiled(kernel, INPUT, lnc=2)
-
-
 def test_a_shared_tensor_that_nobody_writes_is_unwritten() -> None:
     def kernel(a):
         shared, out = hbm(name="shared"), hbm()

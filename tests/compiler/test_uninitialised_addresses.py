@@ -11,7 +11,7 @@ import pytest
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from tests.compiler.compiling import compiled, line_of, named
-from tests.compiler.uninitialised import INPUT, hbm, refusal, sbuf
+from tests.compiler.uninitialised import INPUT, hbm, refusal, sbuf, stored
 
 
 def test_an_unwritten_register_source_is_refused() -> None:
@@ -72,6 +72,16 @@ def test_what_a_loop_surely_stores_counts(rounds: int, columns: int) -> None:
         assert compiled(kernel, INPUT).programs[0].facts["poison"] == []
     else:
         assert "elements of output" in str(refusal(kernel))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_what_a_round_leaves_behind_reaches_the_next(rounds: int) -> None:
+    def body(a, loaded, partly, result):
+        for _ in nl.dynamic_range(rounds):
+            nisa.tensor_copy(dst=result, src=loaded)
+            nisa.tensor_copy(dst=loaded, src=partly)
+
+    stored(body, rounds == 2)
 
 
 def _loop_kernel(fill_before: bool, static: bool) -> Callable[..., Any]:

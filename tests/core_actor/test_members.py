@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -13,16 +10,13 @@ import pytest
 from nki_dist.core_actor import fingerprint, members
 from nki_dist.core_actor.members import Member, compare, otherwise, require_versions
 from nki_dist.errors import ClusterWarning, LaunchError
+from tests.programs import said
 
 SAYS = "from nki_dist.linking.blas import features, kernels; print(kernels(), features())"
 
 
 def products_with(**settings: str) -> str:
-    environment = {**os.environ, **settings}
-    command = [sys.executable, "-W", "ignore", "-c", SAYS]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return said("-W", "ignore", "-c", SAYS, **settings).strip()
 
 
 def test_a_process_says_which_kernels_it_has() -> None:

@@ -13,8 +13,9 @@ from nki_dist.runtime.stepping.lives import COUNTED
 from nki_dist.runtime.stepping.memory import SLAB, Arena
 
 
-@pytest.mark.skipif(not COUNTED, reason="this Python doesn't count references exactly")
-def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
+@pytest.fixture
+def taken(monkeypatch):
+    """Where tiles were."""
     taken, take = set(), Arena.take
 
     def counted(self, size):
@@ -23,22 +24,43 @@ def test_dropped_tiles_leave_their_memory_to_others(monkeypatch):
         return piece
 
     monkeypatch.setattr(Arena, "take", counted)
+    return taken
 
-    def kernel(x, keep):
-        tiles = []
-        for n in range(40):
+
+def test_rounds_leave_their_memory_to_the_next_whoever_has_their_tiles(taken):
+    held = []
+
+    def kernel(x):
+        def body(n):
             tile = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.memset(tile, float(n))
-            if keep:
-                tiles.append(tile)
-        for n in range(len(tiles)):
-            tile = tiles[n]
-            assert (tile.numpy() == n).all()
+            nisa.memset(tile, 1.0)
+            held.append(tile)
+
+        nl.fori_loop(0, 9, body)
+        return x
+
+    nki.debug(kernel)(np.zeros((2, 3), np.float32))
+    assert (len(held), len(taken)) == (9, 1)
+
+
+@pytest.mark.skipif(not COUNTED, reason="this Python doesn't count references exactly")
+def test_dropped_tiles_leave_their_memory_to_others(taken):
+    def kernel(x, keep):
+        for _ in range(2):
+            tiles = []
+            for n in range(40):
+                tile = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.memset(tile, float(n))
+                if keep:
+                    tiles.append(tile[:, 2:4])  # a view holds its tile
+            for n in range(len(tiles)):
+                view = tiles[n]
+                assert (view.numpy() == n).all()
         return x
 
     x = np.zeros((2, 3), np.float32)
     nki.debug(kernel)(x, True)
-    assert len(taken) == 40
+    assert 40 <= len(taken) <= 43
     taken.clear()
     nki.debug(kernel)(x, False)
     assert len(taken) <= 3
@@ -54,6 +76,8 @@ def test_an_arena_gives_distinct_pieces_until_they_come_back():
     known = {piece.ctypes.data for piece in pieces}
     assert arena.take(64).ctypes.data == pieces[2].ctypes.data
     assert arena.take(64).ctypes.data not in known
+    size = 3 * SLAB // 16  # which no slab is a multiple of
+    assert [len(arena.take(size)) for _ in range(7)] == [size] * 7
 
 
 def test_a_launch_takes_no_more_than_there_is():
@@ -63,6 +87,8 @@ def test_a_launch_takes_no_more_than_there_is():
     with pytest.raises(errors.OutOfMemoryError, match="debugged launch needs") as caught:
         arena.take(64)
     assert caught.value.code == "host-memory"
+    with pytest.raises(errors.OutOfMemoryError, match="no memory left"):
+        Arena(1 << 60).take(1 << 55)  # more than a process can address
 
 
 def test_what_no_stack_holds_is_refused_before_it_is_made():

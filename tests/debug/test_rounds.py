@@ -43,6 +43,15 @@ def stored(x, tile):
     return out
 
 
+def test_a_new_register_holds_0():
+    def kernel(x):
+        cell = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        nisa.register_store(cell, nisa.register_alloc())
+        return stored(x, cell)
+
+    assert both(kernel, np.ones((1, 1), np.int32)).tolist() == [[0]]
+
+
 def test_dynamic_range_with_values_in_every_round():
     rounds = []
 

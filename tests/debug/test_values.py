@@ -260,25 +260,3 @@ def test_what_the_passes_find_is_found():
     for host in (nki.simulate, nki.debug):
         with pytest.raises(errors.OutOfMemoryError, match="SBUF"):
             host(large)(X)
-
-
-def test_memory_of_tiles_is_used_again_but_never_while_python_holds_one():
-    def kernel(x):
-        total, held = nl.load(x), []
-        for n in range(60):
-            tile = nl.ndarray((5, 7), dtype=nl.float32, buffer=nl.sbuf)
-            product = nl.ndarray((7, 7), dtype=nl.float32, buffer=nl.psum)
-            nisa.memset(tile[:, :3], float(n))
-            nisa.memset(tile[:, 3:], -float(n))
-            nisa.nc_matmul(dst=product[:, :4], stationary=tile, moving=tile[:, :4])
-            nisa.nc_matmul(dst=product[:, 2:], stationary=tile, moving=tile[:, 2:])
-            if n % 7 == 0:
-                held.append((n, tile[:, 2:4]))
-        for pair in held:
-            n, view = pair
-            np.testing.assert_array_equal(view.numpy(), [[n, -n]] * 5)
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, total)
-        return out
-
-    np.testing.assert_array_equal(ran(kernel, X), X)

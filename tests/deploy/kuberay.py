@@ -14,6 +14,7 @@ checkout of KubeRay (Apache licence). With KUBERAY=DIR, tests use the whole of i
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.deploy.manifests import CLUSTER, JOB
 
 KEPT: Final = Path(__file__).with_name("kuberay.json")
 DOCUMENTS: Final = {"RayCluster": CLUSTER, "RayJob": JOB}
+
+CLUSTER_OF_A_JOB: Final = {"$ref": "#/RayCluster/properties/spec"}
 
 _FREE: Final = "x-kubernetes-preserve-unknown-fields"
 _SAID: Final = ("type", "enum", "minimum", "maximum", "minItems", "pattern", "anyOf")
@@ -66,8 +69,18 @@ def part(schema: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def parts(folder: Path) -> dict[str, Any]:
-    """What `deploy` uses, of each kind."""
-    return {kind: part(s, [DOCUMENTS[kind]]) for kind, s in definitions(folder).items()}
+    """What `deploy` uses, of each kind; of a job's cluster, that it is one."""
+    found = {kind: part(s, [DOCUMENTS[kind]]) for kind, s in definitions(folder).items()}
+    job = found["RayJob"]["properties"]["spec"]["properties"]
+    if job["rayClusterSpec"] == found["RayCluster"]["properties"]["spec"]:
+        job["rayClusterSpec"] = CLUSTER_OF_A_JOB
+    return found
+
+
+def text(kept: dict[str, Any]) -> str:
+    """As JSON, with what holds no other object or list on a line."""
+    whole = json.dumps(kept, indent=1) + "\n"
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda found: " ".join(found[0].split()), whole)
 
 
 def _strict(schema: Any) -> Any:
@@ -83,4 +96,4 @@ def _strict(schema: Any) -> Any:
 
 if __name__ == "__main__":
     bases, kuberay = sys.argv[1:]
-    KEPT.write_text(json.dumps({"kuberay": kuberay, **parts(Path(bases))}, indent=1) + "\n")
+    KEPT.write_text(text({"kuberay": kuberay, **parts(Path(bases))}))

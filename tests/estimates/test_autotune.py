@@ -13,7 +13,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.compat import beta1
 from nki_dist.errors import CompileError, LaunchError, NkiValidationError, RefusedConfigWarning
-from nki_dist.launcher import autotune as tuning
+from nki_dist.launcher.profiles import Executed
 from nki_dist.timing.band import groups
 
 F32 = np.float32
@@ -43,13 +43,14 @@ def in_process(monkeypatch):
 def estimates(monkeypatch):
     """Counts what is estimated."""
     made = []
-    profile_of = tuning.profile_of
+    profile = Executed.profile
 
-    def counted(topology, algorithm, compiled, trips):
-        made.append(compiled.kernel)
-        return profile_of(topology, algorithm, compiled, trips)
+    def counted(launch, *schedule):
+        if not schedule:  # else it is a profile that the test asks for
+            made.append(launch.compiled.kernel)
+        return profile(launch, *schedule)
 
-    monkeypatch.setattr(tuning, "profile_of", counted)
+    monkeypatch.setattr(Executed, "profile", counted)
     return made
 
 

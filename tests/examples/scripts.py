@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.programs import python
 
 SPMD = Path(__file__).parents[2] / "examples" / "spmd"
 if str(SPMD) not in sys.path:
@@ -20,10 +21,4 @@ def load(name: str) -> Any:
 
 
 def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SPMD / script), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        check=False,
-    )
+    return python(SPMD / script, *arguments)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 
 import nki_dist as nki
 from tests.examples.scripts import SPMD, load, run_script
+from tests.programs import python
 from tests.timing.traces import read_trace
 
 common: Any = load("_common")
@@ -193,14 +191,6 @@ def test_what_the_demo_suggests(tmp_path: Path) -> None:
     kernel = copy / "spmd" / "attention_block.py"
     lines = kernel.read_text().split("\n")
     kernel.write_text("\n".join(line for line in lines if "nisa.core_barrier" not in line))
-    done = subprocess.run(
-        [sys.executable, str(copy / "demo.py"), "--small"],
-        env={**os.environ, "NKI_DIST_HOST": "inprocess"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = python(copy / "demo.py", "--small", folder=tmp_path, NKI_DIST_HOST="inprocess")
     assert done.returncode == 1 and "RaceError" in done.stderr
     assert done.stderr.count("attention_block.py") >= 1 and "core_barrier" in done.stderr

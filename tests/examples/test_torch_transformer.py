@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.programs import python
 
 torch: Any = pytest.importorskip("torch")
 
@@ -81,6 +82,5 @@ def test_fifty_steps_follow_pytorchs_loss_curve():
 
 @pytest.mark.slow
 def test_the_script_runs():
-    command = [sys.executable, str(FOLDER / "transformer.py"), "--steps", "2", "--lnc", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python(FOLDER / "transformer.py", "--steps", "2", "--lnc", "1")
     assert done.returncode == 0 and "of the loss" in done.stdout, done.stderr

@@ -2,7 +2,8 @@
 
 `python -m tests.faults.on_residence FAULT WHEN [NAME=VALUE...]` prints JSON for the test.
 FAULT is kill (a process), raylet, gcs, node, or agent: the process on another node that has its
-tensors. WHEN is idle, launch or row. Names: retries, lnc.
+tensors. WHEN is idle, placed (a launch knows where its tensors are, and hasn't begun), launch or
+row. Names: retries, lnc.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import ray
 
 import nki_dist as nki
 from nki_dist import errors
+from nki_dist.core_actor.ray_host import RayHost
 from tests.faults.supervised import command, parent, pids
 from tests.launcher import resident_kernels as R
 from tests.launcher.resident_kernels import A
@@ -164,8 +166,11 @@ def launch(
     world: nki.World, t: Tensors, deep: Any, harm: Harm, when: str, found: dict[str, Any]
 ) -> None:
     """What is under way while the harm is done."""
-    if when == "idle":
-        harm()
+    if when in ("idle", "placed"):
+        if when == "idle":
+            harm()
+        else:
+            before_a_launch(harm)
         got, error = attempted(lambda: world.run(R.added, t.kept, t.again).numpy())
         sums = [a + A for a in t.wanted["kept"]]
         found["launch"] = all(map(np.array_equal, got, sums)) if error is None else told(error)
@@ -193,6 +198,19 @@ def launch(
         else:
             right.append(all(map(np.array_equal, value, sums)))
     found["values"] = sorted({str(r) for r in right})
+
+
+def before_a_launch(harm: Harm) -> None:
+    """Do it when the next launch is handed to the host."""
+    launch = RayHost.launch
+
+    def harmed(host: RayHost, given: Any) -> Any:
+        RayHost.launch = launch  # type: ignore[method-assign]
+        harm()
+        time.sleep(1.5)  # then the host notices when it looks
+        return launch(host, given)
+
+    RayHost.launch = harmed  # type: ignore[method-assign]
 
 
 def told(error: BaseException) -> list[str]:

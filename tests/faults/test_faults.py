@@ -6,13 +6,13 @@ bounds of what is promised, and looked at here because a fault that is never not
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from tests.clusters import printed
+from tests.programs import python
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,8 +25,7 @@ AFTER_TIMEOUT = 3.0  # seconds from a timeout to its error
 
 def on_faults(fault: str, when: str, **options: Any) -> dict[str, Any]:
     given = [f"{name}={value}" for name, value in options.items()]
-    command = [sys.executable, "-m", "tests.faults.on_faults", fault, when, *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = python("-m", "tests.faults.on_faults", fault, when, *given)
     found = printed(done.stdout, done.stderr)
     assert found["next"], "the next launch has other results"
     assert found["victim gone"], "it still runs"

@@ -79,6 +79,17 @@ def test_a_lost_session(when) -> None:
     assert found["made"] <= 1, "a function is asked once"
 
 
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_session_that_is_lost_while_a_launch_is_handed_over(retries) -> None:
+    """The launch knew where its tensors were; they are nowhere now."""
+    found = on_residence("raylet", "placed", retries=retries)
+    assert right_or_lost(found) and found["made"] <= 1
+    if retries:
+        assert found["launch"] is True
+    else:
+        assert found["launch"][0] == "CoreLostError" and "the launch of added" in found["launch"][1]
+
+
 @pytest.mark.parametrize("when", ["idle", "row"])
 def test_a_lost_node(when) -> None:
     found = on_residence("node", when, retries=1)

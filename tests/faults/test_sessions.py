@@ -6,10 +6,11 @@ machine takes them earlier in a start: what is asked for holds at any moment.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.programs import said
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds Ray's servers by /proc")
 
@@ -104,14 +105,7 @@ for seconds in (0.004, 0.01, 0.02, 0.04):
 
 
 def run(program: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HEAD + program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return said("-W", "ignore", "-c", HEAD + program, *arguments)
 
 
 def test_ray_outlives_the_thread_that_launched_first() -> None:

@@ -41,7 +41,7 @@ USUAL |= {
     "tensor_scalar_reduce": "dst=sbuf float32, data=sbuf float32, reduce_res=sbuf float32",
 }
 NUMBERS = {"float": 2.0, "float 0": 0.0, "int": 2, "int 0": 0}
-ROWS = [row for row in table.own() if row.partition(":")[0].partition(".")[0] in BUILT]
+ROWS = [row for row in table.constructs() if row.partition(":")[0].partition(".")[0] in BUILT]
 
 
 def operands(text: str) -> dict[str, Operand]:

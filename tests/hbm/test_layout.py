@@ -137,6 +137,14 @@ def test_inputs_of_a_rank_are_copied_and_shared_tensors_poisoned(launch):
     assert (memory[~touched] == 9).all(), "wrote between the tensors"
 
 
+def test_what_the_kernel_writes_whole_before_it_reads_is_left_as_it_is(launch):
+    layout = lay_out(launch, replaced=frozenset({("input", 1), ("shared", 0)}))
+    memory, mine = np.full(layout.stack_bytes, 9, np.uint8), arrays(4)
+    fill_stack(layout, memory, [mine[0], None, *mine[2:]])
+    assert (memory[:192] == 9).all() and (memory[384:448] == 9).all()
+    assert memory[768:828].tobytes() == mine[0].tobytes()
+
+
 def test_what_is_common_is_copied_once(launch):
     layout, mine = lay_out(launch, frozenset({0, 2})), arrays(2)
     memory = np.full(layout.common_bytes, 9, np.uint8)

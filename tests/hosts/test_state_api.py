@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.programs import said
 
 PROGRAM = """
 import numpy as np, ray
@@ -26,9 +25,6 @@ for lnc in (1, 2):
 @pytest.mark.slow
 def test_one_actor_per_core_while_a_launch_is_warm():
     pytest.importorskip("aiohttp", reason="the state API needs ray[default]")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = said("-c", PROGRAM)
     # The one-core world and the two-core world are both warm in the end: 1, then 1 + 2.
-    assert done.stdout.split("\n")[:2] == ["1 1 1", "2 3 3"]
+    assert done.split("\n")[:2] == ["1 1 1", "2 3 3"]

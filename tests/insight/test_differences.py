@@ -19,12 +19,6 @@ def said(got, want=WANT, rounding=1e-4):
     return facts(got, want, ~(near | (got == want)), rounding)
 
 
-def changed(change, at=(slice(None), slice(None))):
-    got = WANT.copy()
-    got[at] = change(got)[at]
-    return got
-
-
 ROWS = np.arange(36)[:, None] + np.zeros((1, 36), int)
 
 

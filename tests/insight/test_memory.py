@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.programs import said
 
 KERNEL = """
 import sys
@@ -46,10 +45,8 @@ def peak(tmp_path, what: str) -> int:
     """Kilobytes that a process has had at most."""
     file = tmp_path / "long_kernel.py"
     file.write_text(KERNEL)
-    done = subprocess.run(
-        [sys.executable, str(file), what], capture_output=True, text=True, check=True
-    )
-    return int(done.stdout)
+    done = said(file, what)
+    return int(done)
 
 
 @pytest.mark.slow

@@ -160,7 +160,6 @@ def test_discarded_results_in_one_column():
     np.testing.assert_array_equal(junk[:, 0], x[:, -1] ** 2)
 
 
-TF32 = "tfloat32"
 REFUSED = [
     (r"scale has shape \(8, 6\)", {"scale": X}, {}, "trn2"),
     ("same number of partitions", {"data": X[:7]}, {}, "trn2"),

@@ -52,7 +52,7 @@ def _tensor(role):
         short = len(role.dtypes) < 6
         names = role.dtypes if short else left_out
         words.append(("of " if short else "not of x4 ") + " ".join(sorted(d.name for d in names)))
-    words += ["or number"] * role.scalar + ["or register"] * role.register
+    words += ["or number"] * role.scalar
     words += ["or None"] * role.optional + ["at any partition"] * role.any_start
     words += [f"indirect by {role.indirect}"] if role.indirect else []
     return " ".join(words)

@@ -187,7 +187,6 @@ def test_offsets_outside_the_view(bad: int) -> None:
         assert caught.value.numbers == {"got": bad, "least": 0, "most": 39}
 
 
-PLAIN = numbers(8, (P, 3))
 REFUSED = [
     (lambda x, i, d: nisa.max8(d[:, 0:8], x.indirect(i, 16)), "doesn't take there"),
     (

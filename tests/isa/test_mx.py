@@ -186,14 +186,6 @@ def test_accumulation_destination_and_tiling():
     assert np.array_equal(tiled, once)
 
 
-@pytest.mark.parametrize("right", [PACKED[0], PACKED[2]])
-def test_a_bfloat16_destination(right):
-    kinds = (PACKED[0], right)
-    a, b, sa, sb = operands(32, 8, 20, kinds)
-    half = matmul_mx(a, b, kinds, sa, sb, dst_dtype=nl.bfloat16)
-    assert np.array_equal(half, matmul_mx(a, b, kinds, sa, sb).astype(BF16))
-
-
 def test_long_moving_operand():
     kinds = (PACKED[0], PACKED[0])
     a, b, sa, sb = operands(32, 2, 4096, kinds)

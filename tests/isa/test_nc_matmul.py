@@ -87,20 +87,6 @@ def test_the_bits_of_a_single_row_or_column_do_not_depend_on_strides(sizes):
     assert np.array_equal(matmul(a, b, body=strided), matmul(a, b))
 
 
-def test_a_tile_times_itself():
-    a = numbers(5, (90, 70))
-
-    def body(psum, ta, _):
-        nisa.nc_matmul(psum, ta, ta)
-
-    def other(psum, ta, tb):
-        nisa.nc_matmul(psum, ta, tb)
-
-    same = matmul(a, a, body=body)
-    close(same, reference(a, a))
-    assert np.array_equal(same, matmul(a, a, body=other))
-
-
 def test_first_replaces_and_later_ones_add():
     a, b = numbers(6, (40, 20)), numbers(7, (40, 30))
     product = reference(a, b)
@@ -206,19 +192,6 @@ def test_accumulate_is_a_flag():
     a = numbers(12, (40, 20))
     with pytest.raises(NkiValidationError, match="accumulate='yes'; allowed: True, False or None"):
         matmul(a, a, accumulate="yes")
-
-
-def test_strided_destination():
-    a, b = numbers(12, (40, 20)), numbers(13, (40, 30))
-
-    def body(psum, ta, tb):
-        nisa.nc_matmul(psum[:, :, 0], ta, tb)
-        nisa.nc_matmul(psum[:, :, 1], ta, tb)
-        nisa.nc_matmul(psum[:, :, 1], ta, tb)
-
-    got = matmul(a, b, dst=(20, 30, 2), body=body)
-    close(got[..., 0], reference(a, b))
-    close(got[..., 1], 2 * reference(a, b))
 
 
 def test_bfloat16_destination_rounds_each_write_on_trn3():

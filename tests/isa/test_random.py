@@ -73,22 +73,6 @@ def test_vector_has_four_generators_a_lane():
             np.testing.assert_array_equal(after[lane, 6 * n : 6 * n + 6], words)
 
 
-def test_same_seed_same_numbers_and_different_lanes():
-    def body(seed, a, b, c):
-        nisa.set_rng_seed(seed)
-        nisa.rng(a)
-        nisa.rng(b)
-        nisa.set_rng_seed(seed)
-        nisa.rng(c)
-
-    a, b, c = on_tiles(body, [SEED], [((8, 64), np.int32)] * 3)
-    np.testing.assert_array_equal(a, c)
-    assert (a != b).any()
-    assert len(np.unique(a)) == a.size
-    other = on_tiles(body, [SEED + 1], [((8, 64), np.int32)] * 3)[0]
-    assert (a != other).any()
-
-
 @pytest.mark.parametrize("engine", [E.vector, E.gpsimd])
 def test_launches_and_cores_start_alike_and_seeds_that_differ_tell_cores_apart(engine):
     def kernel(seeds):

@@ -47,12 +47,7 @@ def refused(role, value, message, error=NkiValidationError):
         ({"optional": True}, None, "a tensor or None"),
         ({"scalar": True}, 2.5, "a tensor or a number"),
         ({"scalar": True}, 7, "a tensor or a number"),
-        ({"register": True}, REGISTER, "a tensor or a register"),
-        (
-            {"optional": True, "scalar": True, "register": True},
-            None,
-            "a tensor or a number or a register or None",
-        ),
+        ({"optional": True, "scalar": True}, None, "a tensor or a number or None"),
     ],
 )
 def test_what_stands_in_for_a_tensor(options, value, kinds):

@@ -122,22 +122,3 @@ def test_rows_added_to_rows_that_overlap(rows: int, each: Pattern) -> None:
     want[1:3] += data[0].reshape(2, 4)
     want[2:4] += data[1].reshape(2, 4)
     assert np.array_equal(got, want)
-
-
-def test_a_gathered_transpose_of_rows_in_several_parts() -> None:
-    x = numbers(1, (20, 4), ml_dtypes.bfloat16)
-    index = np.arange(12, 28, dtype=np.uint32)[:, None]
-
-    def kernel(x, index):
-        tile = nl.ndarray((4, 1, 3, 16), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.memset(dst=tile, value=7)
-        source = x.ap([[4, 16], [12, 1], [4, 3], [1, 4]], vector_offset=nl.load(index))
-        nisa.dma_transpose(dst=tile, src=source, oob_mode=SKIP)
-        return output(tile)
-
-    want = np.full((4, 1, 3, 16), 7, x.dtype)
-    for k, row in enumerate(index[:, 0]):
-        for part in range(3):
-            if row < 20 and row + part < 20:
-                want[:, 0, part, k] = x[row + part]
-    assert np.array_equal(made(kernel)(x, index), want)

@@ -47,18 +47,6 @@ def test_other_operators_negated_and_not(op, negate):
     np.testing.assert_allclose(got[:, 0], -expected if negate else expected, rtol=1e-5, atol=1e-5)
 
 
-def test_result_into_a_column_of_the_source():
-    x = numbers(4, (14, 6))
-
-    def body(tile, out):
-        nisa.tensor_reduce(dst=tile[:, 2:3], op=nl.add, data=tile, axis=1)
-        nisa.tensor_copy(dst=out, src=tile)
-
-    got = on_tiles(body, [x], [((14, 6), np.float32)])[0]
-    np.testing.assert_allclose(got[:, 2], x.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(np.delete(got, 2, 1), np.delete(x, 2, 1))
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32])
 def test_bitwise(dtype):
     x = np.random.default_rng(5).integers(0, 200, (9, 2, 5)).astype(dtype)

@@ -106,18 +106,6 @@ def test_one_column_destination_that_is_also_the_second_operand():
     np.testing.assert_array_equal(got, x * x - y)
 
 
-def test_destination_that_repeats_a_column_keeps_the_last_element():
-    x = numbers(10, (12, 5))
-
-    def body(data, dst):
-        nisa.tensor_scalar(
-            dst=dst.ap([[1, 12], [0, 5]]), data=data, op0=nl.add, operand0=1.0, op1=nl.square
-        )
-
-    got = on_tiles(body, [x], [((12, 1), np.float32)], platform="trn3")[0]
-    np.testing.assert_array_equal(got[:, 0], (x[:, -1] + 1) ** 2)
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.int32])
 def test_bitwise_operators_move_bit_patterns(dtype):
     info = np.iinfo(dtype)

@@ -230,22 +230,6 @@ def test_while_inside_while():
     assert run(kernel, COUNT) == 5 + 4 + 3 + 2 + 1
 
 
-def test_loops_one_after_the_other():
-    def kernel(n):
-        one, total = nl.ones((1, 1), nl.int32), nl.zeros((1, 1), nl.int32)
-        register = nisa.register_alloc()
-        for _ in nl.affine_range(2):
-            left = nl.load(n)
-            nisa.register_load(register, left)
-            while register:
-                nisa.tensor_tensor(total, total, one, nl.add)
-                decrement(left, one)
-                nisa.register_load(register, left)
-        return result(total)
-
-    assert run(kernel, COUNT) == 10
-
-
 def test_unrolled_ranges_are_pythons():
     for make in (nl.affine_range, nl.sequential_range, nl.static_range, nl.range):
         assert list(make(4)) == list(range(4))

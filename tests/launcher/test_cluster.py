@@ -6,19 +6,17 @@ Each test is a program of its own, because a process can be in one cluster only.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.clusters import printed
+from tests.programs import python
 
 pytestmark = pytest.mark.slow
 
 
 def on_cluster(nodes: int, what: str) -> dict:
-    command = [sys.executable, "-m", "tests.launcher.on_cluster", str(nodes), what]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = python("-m", "tests.launcher.on_cluster", nodes, what)
     assert done.returncode == 0, done.stderr[-3000:]
     return printed(done.stdout, done.stderr)
 

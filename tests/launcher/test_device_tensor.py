@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +16,7 @@ from nki_dist.compiler.compiled import Compiled
 from tests.launcher import resident_kernels as R
 from tests.launcher.in_a_row import summed
 from tests.launcher.resident_kernels import BOTH, A, B, at, same
+from tests.programs import python
 
 
 @pytest.fixture(scope="module", params=["inprocess", "ray"])
@@ -270,12 +269,7 @@ def test_a_checked_program(tmp_path):
         "assert R.added(t, t).numpy().shape == (4, 6)\n"
         "R.added(t, a[:, :3])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "nki_dist", "check", "--json", str(program)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = python("-m", "nki_dist", "check", "--json", program)
     report = json.loads(done.stdout)
     assert report["exception"] is None, report["exception"]
     wrong = [d for k in report["kernels"] for d in k["diagnostics"] if d["severity"] == "error"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -17,6 +15,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.core_actor.processes import Process
+from tests.programs import python
 
 ROOT = Path(__file__).parents[2]
 X = np.ones((8, 8), np.float32)
@@ -131,13 +130,7 @@ print("right")
 @pytest.mark.slow
 def test_memory_of_dropped_worlds_is_used_again():
     """Each takes 64 MiB of a store of 160."""
-    done = subprocess.run(
-        [sys.executable, "-c", STORE],
-        cwd=ROOT,
-        env=os.environ | {"NKI_DIST_OBJECT_STORE_BYTES": str(160 << 20), "NKI_DIST_HOST": "ray"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
+    done = python(
+        "-c", STORE, folder=ROOT, NKI_DIST_OBJECT_STORE_BYTES=str(160 << 20), NKI_DIST_HOST="ray"
     )
     assert done.stdout == "right\n", done.stderr[-2000:]

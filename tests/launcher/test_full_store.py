@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from nki_dist.errors import OutOfMemoryError
 from nki_dist.hbm.layout import Layout
 from nki_dist.hbm.stacks import NodeStacks, make_fill
 from tests.clusters import printed
+from tests.programs import python
 
 
 def plan_of(nbytes: int) -> Layout:
@@ -66,8 +65,7 @@ def test_the_message_adds_up_what_is_needed(monkeypatch):
 
 @pytest.mark.slow
 def test_old_stacks_make_room_for_larger_ones():
-    command = [sys.executable, "-m", "tests.launcher.full_store"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = python("-m", "tests.launcher.full_store")
     assert done.returncode == 0, done.stderr[-3000:]
     found = printed(done.stdout, done.stderr)
     assert found["grows"] == ["ok"] * 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -18,6 +16,7 @@ from nki_dist.launcher import hosted
 from nki_dist.launcher import session as module
 from nki_dist.launcher.idle import Idlers
 from tests.clusters import printed
+from tests.programs import python
 
 IDLE = 0.2  # seconds
 
@@ -189,12 +188,7 @@ def test_kernels_in_tasks_are_simulated_there_unless_somebody_says_otherwise(
 @pytest.mark.slow
 def test_tasks_of_ray():
     """A task computes `kernel[2]` in its own process; a World of its own is on Ray, and ends."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.launcher.on_tasks"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python("-m", "tests.launcher.on_tasks")
     assert done.returncode == 0, done.stderr[-3000:]
     found = printed(done.stdout, done.stderr)
     assert found == {"values": [2.0, 6.0], "cores": [0, 2, 0], "host of an actor": "inprocess"}

@@ -10,7 +10,6 @@ import os
 import re
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +20,6 @@ from nki_dist.launcher import resident
 from tests.launcher import resident_kernels as R
 from tests.launcher.in_a_row import summed
 from tests.launcher.resident_kernels import ROWS, A, known, same, value
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 
 import nki_dist as nki
 from nki_dist.core_actor.nodes import socket_folders
 from nki_dist.core_actor.private import in_private
 from nki_dist.core_actor.processes import by_parent
-from nki_dist.core_actor.ray_start import on_loopback
 from tests.hosts.kernels import add_halves
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -110,19 +108,3 @@ def test_a_name_that_is_taken_is_not_used(base):
 def test_where_paths_would_be_too_long_it_is_as_ray_has_it(base, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(base / ("x" * 30)))
     assert in_private() == {}
-
-
-def test_rays_constant_is_its_own_again_even_after_a_failure():
-    from ray._private import ray_constants, services
-
-    known = ray_constants.ENABLE_RAY_CLUSTER
-    with pytest.raises(ConnectionError), on_loopback():
-        assert not ray_constants.ENABLE_RAY_CLUSTER
-        raise ConnectionError
-    assert known == ray_constants.ENABLE_RAY_CLUSTER and services.ray_constants is ray_constants
-
-
-def test_a_ray_without_the_constant_is_left_alone(monkeypatch):
-    monkeypatch.delattr(ray._private.ray_constants, "ENABLE_RAY_CLUSTER")
-    with on_loopback():
-        assert not hasattr(ray._private.ray_constants, "ENABLE_RAY_CLUSTER")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import re
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,6 @@ from nki_dist.launcher import resident
 from nki_dist.ops.alignment import padded
 from tests.launcher import resident_kernels as R
 from tests.launcher.resident_kernels import ROWS, A, known, same, value
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from typing import Any
 
@@ -20,6 +19,7 @@ from nki_dist.runtime import progress
 from nki_dist.runtime.hosts import slots
 from nki_dist.runtime.settings import START_SECONDS, START_VARIABLE, start_timeout
 from tests.launcher import kernels as K
+from tests.programs import said
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -186,11 +186,8 @@ print("then", [np.array_equal(out, x + w) for out in world.run(K.add_weights, x,
 @pytest.mark.slow
 def test_processes_that_never_come_up():
     """Their interpreter hangs; later it doesn't, and the same world starts."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "3 of 3 processes of this world haven't started, and for 2 s none" in done.stdout
-    assert "The cluster has 1 processors" in done.stdout
-    assert done.stdout.splitlines()[-1] == "then [True, True, True]"
-    assert float(done.stdout.split("seconds ")[1].split()[0]) < 30
+    done = said("-c", PROGRAM)
+    assert "3 of 3 processes of this world haven't started, and for 2 s none" in done
+    assert "The cluster has 1 processors" in done
+    assert done.splitlines()[-1] == "then [True, True, True]"
+    assert float(done.split("seconds ")[1].split()[0]) < 30

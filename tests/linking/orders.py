@@ -22,7 +22,7 @@ from nki_dist.errors import NkiError
 from nki_dist.isa import kit
 from nki_dist.linking.lanes import Lane, Schedule
 from nki_dist.linking.link import link
-from nki_dist.linking.linked import Late, LinkedLoop, Straight
+from nki_dist.linking.linked import Late, LinkedLoop, Segment
 from nki_dist.linking.lives import Laned
 from nki_dist.linking.memory import Life, places
 from nki_dist.linking.needs import Needs, dependences
@@ -48,7 +48,7 @@ class Ordered:
         for straight in _straights(self.linked.body):
             touched = [
                 needs.of_late(run.instruction) if type(run) is Late else needs.of(run)
-                for run in straight.runs
+                for run in straight.steps
             ]
             found = self._needs[id(straight)] = dependences(touched)
             self.steps += len(found)
@@ -72,11 +72,11 @@ class Ordered:
     def _block(self, block: Sequence[Any], rng: random.Random | None) -> list[Any]:
         found: list[Any] = []
         for item in block:
-            if isinstance(item, Straight):
+            if isinstance(item, Segment):
                 needs = self._needs[id(item)]
                 order = list(range(len(needs))) if rng is None else any_order(needs, rng)
                 item = Laned(
-                    [item.runs[k] for k in order],
+                    [item.steps[k] for k in order],
                     [item.instructions[k] for k in order],
                     [0] * len(order),
                     frozenset(n for n, k in enumerate(order) if k in item.births),
@@ -89,11 +89,11 @@ class Ordered:
         return found
 
 
-def _straights(block: Sequence[Any]) -> Iterator[Straight]:
+def _straights(block: Sequence[Any]) -> Iterator[Segment]:
     for item in block:
         if isinstance(item, LinkedLoop):
             yield from _straights(item.body)
-        elif isinstance(item, Straight):
+        elif isinstance(item, Segment):
             yield item
 
 

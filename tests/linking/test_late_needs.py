@@ -13,7 +13,7 @@ import nki_dist.language as nl
 from nki_dist import arch
 from nki_dist.linking.lanes import Planner
 from nki_dist.linking.link import link
-from nki_dist.linking.linked import Late, Linked, Straight
+from nki_dist.linking.linked import Late, Linked, Segment
 from nki_dist.linking.needs import dependences
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -77,10 +77,10 @@ def linked_of(kernel: Any) -> Linked:
 
 def behind(linked: Linked) -> tuple[str, set[str]]:
     """The first late instruction, and those that wait until it's done."""
-    (straight,) = [item for item in linked.body if isinstance(item, Straight)]
+    (straight,) = [item for item in linked.body if isinstance(item, Segment)]
     planner = Planner(linked, 2)
-    needs = dependences([planner.touched(run) for run in straight.runs])
-    first = next(n for n, run in enumerate(straight.runs) if type(run) is Late)
+    needs = dependences([planner.touched(run) for run in straight.steps])
+    first = next(n for n, run in enumerate(straight.steps) if type(run) is Late)
     waiting = {first}
     for n, needed in enumerate(needs):
         if waiting & {*needed}:

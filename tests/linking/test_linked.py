@@ -17,7 +17,7 @@ from nki_dist import arch
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.dtypes import bfloat16
 from nki_dist.linking.link import link
-from nki_dist.linking.linked import Linked, LinkedLoop, Straight
+from nki_dist.linking.linked import Linked, LinkedLoop, Segment
 from nki_dist.linking.printing import listing
 from nki_dist.ops.operation import Operation
 from nki_dist.ops.place import Place
@@ -105,13 +105,13 @@ def _base(of: Linked) -> None:
 
 
 def _order(of: Linked) -> None:
-    assert isinstance(of.body[0], Straight)
-    of.body[0].runs.reverse()
+    assert isinstance(of.body[0], Segment)
+    of.body[0].steps.reverse()
 
 
 def _birth(of: Linked) -> None:
     for item in of.body:
-        if isinstance(item, Straight):
+        if isinstance(item, Segment):
             item.births.clear()
 
 

@@ -74,6 +74,11 @@ def repeated(a, b):
     return product(a, b[:, 0:1].broadcast(1, 24))
 
 
+def a_column(a, b):
+    """Of each tile one, again and again."""
+    return product(a, b, lambda source: tile_of(source)[:, 5:6].broadcast(1, N))
+
+
 def columns_of_columns(a, b):
     """Blocks of tiles of an argument that lies the other way round."""
     return parts_of_tiles(a, b.reshape((N, K)).permute((1, 0)))
@@ -196,6 +201,7 @@ APPLIES = (
     last_rows_first,
     overlapping,
     repeated,
+    a_column,
 )
 APPLIES_TO_LEFT = (
     read_by_another,

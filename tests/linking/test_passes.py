@@ -13,10 +13,10 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.errors import LaunchError
-from nki_dist.linking.linked import Late
+from nki_dist.linking.linked import Late, LinkedLoop
 from nki_dist.linking.moving import Moving
 from nki_dist.linking.passes import VARIABLE, left_out, link_passes
-from nki_dist.linking.placing import Placed, PlacedLoop
+from nki_dist.linking.placing import Placed
 from nki_dist.program import Instruction
 from nki_dist.runtime.group import placed_program
 
@@ -128,7 +128,7 @@ def linked(case: str, without: str, monkeypatch: pytest.MonkeyPatch) -> Placed:
 
 def steps(body: Sequence[Any]) -> Iterator[tuple[Instruction, Any]]:
     for item in body:
-        if isinstance(item, PlacedLoop):
+        if isinstance(item, LinkedLoop):
             yield from steps(item.body)
         else:
             yield from zip(item.instructions, item.steps, strict=True)

@@ -19,8 +19,9 @@ from nki_dist.compiler.encode import encode
 from nki_dist.errors import OutOfBoundsError
 from nki_dist.linking.indirect import lowered
 from nki_dist.linking.kinds import Kinds
+from nki_dist.linking.linked import Segment
 from nki_dist.linking.lowering import Lowering
-from nki_dist.linking.placing import Placed, Segment
+from nki_dist.linking.placing import Placed
 from nki_dist.ops.arrays import fill
 from nki_dist.ops.operation import op
 from nki_dist.ops.place import Place

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.programs import python
 
 LLM = Path(__file__).parents[2] / "examples" / "llm"
 if str(LLM) not in sys.path:
@@ -43,14 +44,7 @@ def write(
 
 
 def run(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(LLM / program), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        check=False,
-        timeout=300,
-    )
+    return python(LLM / program, *arguments)
 
 
 def generate(

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from bench.migrate.__main__ import APART, DOCS, OTHER, SAMPLES, Row, shares, table
 from bench.migrate.replay import instances
 from nki_dist.language.grid import Nc, SpmdDim
 from nki_dist.migrate import migrate
+from tests.programs import said
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,15 +46,8 @@ def test_recorded_grids(grid, sizes):
 
 
 def ran(*command):
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
-        cwd=ROOT,
-        env={**os.environ, "NKI_DIST_HOST": "inprocess"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    done = said("-m", *command, folder=ROOT, NKI_DIST_HOST="inprocess")
+    return done.strip()
 
 
 @pytest.mark.slow

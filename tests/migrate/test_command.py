@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
-
-pytest.importorskip("libcst")
 
 from nki_dist.cli import main
 
@@ -75,11 +72,3 @@ def test_no_python_and_no_file(file, capsys, text):
     assert main(["migrate", "--write", str(file)]) == 1
     assert f"{file} can't be migrated" in capsys.readouterr().err
     assert text is None or file.read_text() == text
-
-
-def test_without_the_package(file, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "libcst", None)
-    assert main(["migrate", str(file)]) == 1
-    shown = capsys.readouterr().err
-    assert "needs LibCST" in shown and "pip install 'nki_dist[migrate]'" in shown
-    assert "[command-package]" in shown

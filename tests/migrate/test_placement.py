@@ -8,8 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytest.importorskip("libcst")
-
 from bench.migrate.apart import products_apart
 from nki_dist.migrate import migrate
 from tests.isa.helpers import numbers

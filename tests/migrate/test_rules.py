@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from nki_dist.migrate import migrate
 from nki_dist.migrate.rules import PAGES
 

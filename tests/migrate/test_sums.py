@@ -6,8 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytest.importorskip("libcst")
-
 from bench.migrate.apart import products_apart
 from nki_dist.migrate import migrate
 from tests.isa.helpers import numbers
@@ -77,7 +75,7 @@ LEFT = {
     f"n = i\n        n = x\n        t[...] = {TOTAL.replace('[i]', '[n]')}": "something else",
     f"h[...] = {TOTAL}": "another dtype",
     f"u = {TOTAL}": "nl.loop_reduce",
-    f"t[...] = {TOTAL.replace('np.add', 'np.divide')}": "other arguments",
+    f"t[...] = {TOTAL.replace('np.add', 'np.divide')}": "op=np.divide",
 }
 
 

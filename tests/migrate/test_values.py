@@ -9,8 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytest.importorskip("libcst")
-
 import nki_dist as nki
 from bench.migrate.apart import products_apart
 from nki_dist.migrate import migrate

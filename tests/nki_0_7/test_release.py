@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -15,6 +12,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import compat, errors, release
 from tests.isa.helpers import numbers, output
+from tests.programs import said
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.ReleaseWarning")
 
@@ -167,11 +165,8 @@ def test_install_says_it_for_the_process():
         "import os\nfrom nki_dist import compat\ncompat.install(release='0.7')\n"
         "import nki.compiler\nprint(os.environ['NKI_DIST_RELEASE'], nki.compiler.CompileConfig)"
     )
-    environment = {**os.environ, "NKI_DIST_RELEASE": "0.6"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("0.7 <class")
+    done = said("-c", program, NKI_DIST_RELEASE="0.6")
+    assert done.startswith("0.7 <class")
     with pytest.raises(errors.LaunchError, match=r"release='1\.0'"):
         compat.install(release="1.0")
 

@@ -15,7 +15,7 @@ from nki_dist.ops.function import Function, functions
 from nki_dist.ops.operation import RegisterNumber
 from nki_dist.ops.place import Place
 from tests.ops.samples import samples
-from tests.ops.trying import declared, faults, keeps, without
+from tests.ops.trying import declared, faults, without
 
 CONVERT = "convert "
 NAMES = [f.name for f in functions() if not f.name.startswith(CONVERT)]
@@ -65,19 +65,16 @@ def _unneeded(name: str) -> list[tuple[str, int]]:
 
 
 def _missed(name: str, f: Function, item: str, n: int) -> bool:
-    if item == "partial":
-        return any(map(keeps, samples()[name]))
     less = without(f, item, n)
     return any(next(faults(sample, less), None) for sample in samples()[name])
 
 
 def _nothing_to_see(f: Function, item: str, n: int) -> bool:
     """Whether an item makes no difference, as far as can be tried."""
-    if item in ("partial", "raises", "ordered"):
+    if item in ("raises", "ordered"):
         return False
     given = [sample.operation.arguments[n : n + 1] for sample in samples()[f.name]]
     constant = not any(a and isinstance(a[0], (Place, RegisterNumber)) for a in given)
     unread = item == "reads" and (f.name in SAME or (n == 1 and f.name in UNARY))
-    left = item == "reads" and f.partial and n in f.writes  # which says so already
     never = item == "writes" and f.name in SAME and f.raises
-    return constant or unread or left or never
+    return constant or unread or never

@@ -124,7 +124,7 @@ def faults(sample: Sample, function: Function | None = None) -> Iterator[str]:
                 yield f"something that isn't read makes it raise {error!r}"
                 continue
             yield from _kept(other, result, written)
-            yield from _same((before, after), (other, result), written, f.partial)
+            yield from _same((before, after), (other, result), written)
     if pickle.dumps([a for a in o.arguments if type(a) is not Place]) != constants:
         yield "changes a constant"
 
@@ -201,35 +201,18 @@ def _unread_changed(before: Memory, read: Touched, fills: Sequence[int | None]) 
 
 
 def _same(
-    one: tuple[Memory, Memory], two: tuple[Memory, Memory], written: Touched, partial: bool
+    one: tuple[Memory, Memory], two: tuple[Memory, Memory], written: Touched
 ) -> Iterator[str]:
-    """Results are the same, but for what both runs left as it was."""
+    """Results are the same."""
     (before, after), (other, result) = one, two
     for space, marks in written.bytes.items():
-        differ = (after.spaces[space] != result.spaces[space]) & marks
-        if partial:
-            left = after.spaces[space] == before.spaces[space]
-            differ &= ~(left & (result.spaces[space] == other.spaces[space]))
-        if bool(differ.any()):
+        if bool(((after.spaces[space] != result.spaces[space]) & marks).any()):
             yield f"bytes written in {space} depend on what isn't declared read, or are left"
     for n in written.registers:
         if after.registers[n] != result.registers[n]:
             yield f"register {n} depends on what isn't declared read"
     if after.printed[len(before.printed) :] != result.printed[len(other.printed) :]:
         yield "what is seen outside depends on what isn't declared read"
-
-
-def keeps(sample: Sample) -> bool:
-    """Whether some byte that is declared written stays as it was, whatever it was."""
-    o, stay = sample.operation, []
-    written = Touched(o, o.function.writes, sample.memory)
-    for byte in (0x11, 0x6E):
-        memory = sample.memory.copy()
-        for space, marks in written.bytes.items():
-            memory.spaces[space][marks] = byte
-        memory.run(o)
-        stay.append([memory.spaces[s][marks] == byte for s, marks in written.bytes.items()])
-    return any(bool((one & two).any()) for one, two in zip(*stay, strict=True))
 
 
 def without(f: Function, item: str, number: int = -1) -> Function:
@@ -250,4 +233,4 @@ def without(f: Function, item: str, number: int = -1) -> Function:
 def declared(f: Function) -> list[tuple[str, int]]:
     """All that a function declares, for `without`."""
     found = [("reads", n) for n in f.reads] + [("writes", n) for n in f.writes]
-    return found + [(flag, -1) for flag in ("partial", "raises", "ordered") if getattr(f, flag)]
+    return found + [(flag, -1) for flag in ("raises", "ordered") if getattr(f, flag)]

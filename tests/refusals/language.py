@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
 
 import nki_dist as nki
@@ -65,10 +63,6 @@ class Struct(nl.NKIObject):
 class Plain:
     def __init__(self, n):
         self.n = n
-
-
-class Choice(enum.Enum):
-    one = 1
 
 
 def takes(x, what):

@@ -44,15 +44,6 @@ def calls_inner(b):
     fill(sb(8, 6))
 
 
-def loops_inner(b):
-    tile = made(8, 6)
-
-    def body(i):
-        nisa.tensor_scalar(tile, tile, nl.add, 1.0)
-
-    nl.fori_loop(0, 4, body)
-
-
 def asserts(b, width=6):
     assert width > 0
     nisa.memset(sb(8, width), value=0.0)
@@ -98,7 +89,6 @@ def counts_bits(b):
     nisa.memset(sb(8, (6).bit_length()), value=0.0)
 
 
-PUBLISHED = "published kernels do it"
 PAGES = "the page of the function doesn't say so"
 REPORTED = "reported"
 

@@ -13,7 +13,7 @@ import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.cli import main
-from nki_dist.report.explorer import union_ns
+from nki_dist.report.figures import covered
 
 SCHEMA = Path(__file__).parents[1] / "data/explorer_summary.txt"
 
@@ -105,8 +105,8 @@ def test_a_rank_is_one_summary_however_many_cores_it_has():
 
 
 def test_times_that_overlap_count_once():
-    assert union_ns([(5, 9), (0, 2), (1, 3), (6, 7), (3, 4)]) == 8
-    assert union_ns([]) == 0
+    spans = np.array([(5, 9), (0, 2), (1, 3), (6, 7), (3, 4)], np.float64)
+    assert covered(spans, np.array([1.5, 4.5, 6.0, np.inf])).tolist() == [1.5, 4, 5, 8]
 
 
 PROGRAM = """

@@ -15,7 +15,7 @@ import nki_dist.language as nl
 from nki_dist.collectives import execute
 from nki_dist.collectives.operations import Member
 from nki_dist.errors import NkiError, OutOfBoundsError
-from nki_dist.linking.placing import Segment
+from nki_dist.linking.linked import Segment
 from nki_dist.program import Instruction, instructions
 from nki_dist.runtime.group import placed_program
 

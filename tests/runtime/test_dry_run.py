@@ -283,6 +283,26 @@ def test_sums_whose_beginning_is_found_at_run_time():
     same_as_full(made, sums_in_a_loop, x)
 
 
+@nki.jit
+def rounds_by_a_sum(x):
+    """Rounds are what two products add up to, which depends on the order: 1e8 + 3 is 1e8."""
+    total, ones = nl.ndarray((2, 6), nl.float32, buffer=nl.psum), C.sbuf((4, 6), nl.float32)
+    nisa.memset(ones, 1)
+    for rows in ((0, 1), (1, 5)):
+        part = nl.load(x[rows[0] : rows[1]])
+        nisa.nc_matmul(total, part, ones[0 : rows[1] - rows[0]])
+    whole, out = C.sbuf((2, 6), nl.int32), C.hbm((2, 6), nl.int32)
+    nisa.tensor_copy(dst=whole, src=total)
+    for _ in nl.dynamic_range(nisa.register_alloc(whole[0:1, 0:1])):
+        nisa.dma_copy(dst=out, src=whole)
+    return out
+
+
+def test_loops_depend_on_sums_as_in_a_run():
+    x = np.repeat(np.array([[1e8], [3], [3], [-1e8], [1]], F32), 2, axis=1)
+    same_as_full(world(1, 1), rounds_by_a_sum, x)
+
+
 @pytest.mark.parametrize("seed", [5, 6])
 def test_loops_depend_on_seeds(seed):
     same_as_full(world(1, 1), random_rounds, np.ones((4, 6), F32), np.array([[seed]], np.uint32))

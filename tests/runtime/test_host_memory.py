@@ -65,6 +65,16 @@ def test_ranks_add_up_but_for_what_they_share():
         np.testing.assert_array_equal(world.run(copy, small)[2], small)
 
 
+def test_tensors_that_stay_are_refused_beside_those_that_are_there():
+    message = rf"need {1024 * KIB} bytes of host memory beside {1024 * KIB} that others"
+    with nki.World(2, host="inprocess", platform="trn2", memory=1024 * KIB) as world:
+        kept = [world.put(X), world.put(X)]
+        with pytest.raises(OutOfMemoryError, match=message) as caught:
+            world.put(X)
+        assert (kept[1].numpy()[1] == X).all()
+    assert caught.value.numbers == {"got": 2048 * KIB, "most": 1024 * KIB}
+
+
 def test_without_a_number_the_machine_is_the_limit(monkeypatch):
     monkeypatch.setattr(host_memory, "machine_bytes", lambda: NEED - 1)
     with (

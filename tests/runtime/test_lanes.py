@@ -82,6 +82,20 @@ def test_it_is_on_lanes():
     assert all(len(lane.nodes) > STRANDS for lane in laned.schedule.lanes)
 
 
+def test_a_free_lane_takes_what_another_has_waiting():
+    """All but the load follows from it, and so waits behind it, in its lane."""
+
+    def kernel(x):
+        out, tile = nl.ndarray((8, 128, 512), x.dtype, buffer=nl.shared_hbm), nl.load(x)
+        for n in range(8):
+            nl.store(out[n], nl.tanh(tile))
+        return out
+
+    (program,) = nki.simulate(kernel).compile(np.zeros((128, 512), np.float32)).programs
+    (laned,) = placed_program(program, threads=2).body
+    assert min(len(lane.nodes) for lane in laned.schedule.lanes) > 4
+
+
 @pytest.mark.parametrize(("budget", "lanes_are_worth_it"), [(1 << 20, True), (-1, False)])
 def test_lanes_that_need_too_much_memory_are_none(budget, lanes_are_worth_it, monkeypatch):
     monkeypatch.setattr(placing, "BUDGET", budget)

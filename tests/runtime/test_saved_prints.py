@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -13,6 +11,7 @@ import pytest
 import nki_dist as nki
 import nki_dist.language as nl
 from nki_dist.dtypes.npy import save_array
+from tests.programs import python
 
 TYPES = (
     *(ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
@@ -63,7 +62,6 @@ def test_another_process_needs_ml_dtypes_only(tmp_path: Path):
     program = "import numpy as np, sys; {}; print(np.load(sys.argv[1]).dtype)"
     results = []
     for first in ("import ml_dtypes", "pass"):
-        command = [sys.executable, "-c", program.format(first), tmp_path / "a.npy"]
-        results.append(subprocess.run(command, capture_output=True, text=True, check=False))
+        results.append(python("-c", program.format(first), tmp_path / "a.npy"))
     assert results[0].stdout == "bfloat16\n"
     assert "bfloat16" in results[1].stderr  # says what it doesn't know

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,8 +16,6 @@ from nki_dist.compat import beta1
 from nki_dist.compat.beta1 import language as beta1_nl
 from nki_dist.testing import Case, Report, check_kernel, integers, odd_shapes
 from tests.testing.wrong_kernels import blocks, cache_reference, doubled, output, row_sums, softmax
-
-BF16 = ml_dtypes.bfloat16
 
 
 @nki.jit

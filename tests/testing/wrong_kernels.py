@@ -12,15 +12,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 import nki_dist as nki
 import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.testing import Case, Limits, integers
-
-BF16 = ml_dtypes.bfloat16
 
 
 class Wrong(NamedTuple):

@@ -17,13 +17,13 @@ from bench import collectives_time
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import choose, named
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, stages
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.collectives.timing import collective_rules
 from nki_dist.errors import LaunchError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.collectives import COLLECTIVES
 from nki_dist.timing.exchange import EXCHANGES
-from nki_dist.timing.rendezvous import OpenRendezvous
 from nki_dist.topology.topology import Topology, system
 from tests.collectives import kernels as K
 from tests.timing.build import events
@@ -32,7 +32,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::nki_dist.errors.UnwrittenOutput
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 START, HOP = 3700, 1940
-TOUCH = 2 * 4 * 37.5  # what the four channels of a trn2 rank read and write, GB/s
 TRN2 = system("trn2")
 
 
@@ -44,7 +43,7 @@ def question(nbytes: int, topology: Topology = TRN2, group=None, opcode="all_red
 
 def cost(nbytes: int, forced: str = "", topology: Topology = TRN2, **which) -> float:
     q = question(nbytes, topology, **which)
-    return cost_ns(q, choose(q, forced), topology)
+    return cost_ns(Members(q, topology), choose(q, forced))
 
 
 def sizes(step: int = 1) -> list[int]:
@@ -105,7 +104,7 @@ def test_the_choice_is_the_cheapest_but_for_single_step() -> None:
 def test_an_ultraserver_needs_no_efa() -> None:
     whole = system("trn2-ultraserver")
     q = question(8 * MIB, whole)
-    assert max(s.latency for s in stages(q, choose(q), whole)) < 15000
+    assert max(s.latency for s in stages(Members(q, whole), choose(q))) < 15000
     assert cost(8 * MIB, topology=whole) < cost(8 * MIB, topology=system("trn2", ranks=256))
 
 
@@ -120,8 +119,10 @@ def test_every_system_and_algorithm_has_a_price(name: str, opcode: str) -> None:
         except LaunchError:
             assert named(forced).needs  # inf2 and trn3-gen2 aren't powers of two
             continue
-        assert np.isfinite(cost_ns(q, algorithm, topology))
-    assert np.isfinite(all_to_all_ns(question(MIB, topology, opcode="all_to_all"), topology))
+        assert np.isfinite(cost_ns(Members(q, topology), algorithm))
+    assert np.isfinite(
+        all_to_all_ns(Members(question(MIB, topology, opcode="all_to_all"), topology))
+    )
 
 
 def test_a_group_of_one_only_starts() -> None:
@@ -264,7 +265,7 @@ def test_tensors_of_a_core_have_the_channels_of_that_core() -> None:
         run = world.run(in_sbuf, x, profile=True)
     events = collectives(run)
     q = question(128 * 512 * 4, Topology(run.profile.timeline.arch, 2, 2))
-    own, shared = (cost_ns(q, choose(q), TRN2, 2, cores) for cores in (1, 2))
+    own, shared = (cost_ns(Members(q, TRN2, 2, cores), choose(q)) for cores in (1, 2))
     took = events[0].end - max(events[0].start, events[2].start)
     assert took == pytest.approx(own)
     assert own > shared
@@ -275,15 +276,6 @@ def test_the_forced_algorithm_is_the_one_that_is_priced(monkeypatch: pytest.Monk
     monkeypatch.setenv("NKI_DIST_COLLECTIVE_ALGORITHM", "ring")
     forced = profiled(reduced, 4, ((0, 1, 2, 3),), 0).profile.total_us
     assert forced > free
-
-
-def test_who_never_comes_is_named() -> None:
-    rendezvous = OpenRendezvous()
-    assert rendezvous.come("all_reduce", (0, 1), 0, 7, 10.0, 5.0) is None
-    both = rendezvous.come("all_reduce", (0, 1), 1, 3, 30.0, 5.0)
-    assert both is not None
-    assert (both.last, both.over, both.who) == ((1, 3), 35.0, [(0, 7), (1, 3)])
-    assert rendezvous.describe([]) == []
 
 
 # ---- the page -----------------------------------------------------------------------------------

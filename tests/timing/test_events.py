@@ -13,7 +13,8 @@ from nki_dist.timing.compiled import Plan
 from nki_dist.timing.core import CoreReplay
 from nki_dist.timing.dma import DmaEngines, Transfer
 from nki_dist.timing.events import Events
-from nki_dist.timing.fixed import describe
+from nki_dist.timing.exchange import Seats
+from nki_dist.timing.fixed import Part, describe
 from nki_dist.timing.stack import HbmBandwidth
 from tests.timing.build import compiled, replay
 from tests.timing.test_compiled import KIB, ROWS, estimated, kept, positions, spec
@@ -30,9 +31,9 @@ def events_of(kernel, shape):
     """A core that is about to run a kernel as compiled, and its events."""
     (program,), machine = compiled(kernel, [shape])
     graph, plan = order(program), Plan(reorders=True)
-    fixed = describe(graph, machine, plan)
-    core = CoreReplay(0, SEAT, graph, plan, machine, fixed)
-    return core, Events([core], [SEAT], machine, {}), machine
+    part = Part(graph, plan, describe(graph, machine, plan))
+    events = Events([part], Seats([SEAT]), machine, {})
+    return events.cores[0], events, machine
 
 
 def swapped(x):
@@ -79,7 +80,7 @@ def test_what_is_spilled_is_saved_before_it_comes_back(kernel, tiles, away, monk
 def test_transfers_behind_spills_are_woken_by_their_end():
     core, events, machine = events_of(loading, (128, 512))
     for _ in range(2):  # as many as an engine may have before a transfer begins, and one more
-        events._swap(core, 1 << 20, 0.0)
+        core.spill(1 << 20, 0.0, events.stacks[SEAT.stack])
     events.run()
     each = (1 << 20) / machine.dma_engines / machine.dma_engine_gbps
     assert each > 1000  # when the loads ask

@@ -61,6 +61,19 @@ def test_messages_that_are_never_sent():
         replay(programs, [[], []], machine)
 
 
+def test_who_never_comes_to_a_rendezvous_is_named():
+    def together(i, me, seats, machine):
+        return Exchange("together", (), (), 5.0, 7.0, meets=(0, 1))
+
+    programs, machine = compiled(exchange, [(2, 2)], cores=2)
+    rules = {**EXCHANGES, "core_barrier": together}
+    first, second = replay(programs, [[], []], machine, exchanges=rules).cores
+    assert first.end[3] == second.end[5] == max(first.start[3], second.start[5]) + 7
+    programs[1].body = programs[1].body[:-2]
+    with pytest.raises(LaunchError, match=r"core 0 in <3: core_barrier .* for cores \[1\] \(toge"):
+        replay(programs, [[], []], machine, exchanges=rules)
+
+
 def test_an_exchange_needs_a_rule():
     programs, machine = compiled(exchange, [(2, 2)], cores=2)
     with pytest.raises(LaunchError, match=r"no timing rule for nisa.sendrecv"):

@@ -35,7 +35,7 @@ def found(
     name: str, op: str, nbytes: int, group: Sequence[int], t: Topology = TWO, sharing: int = 1
 ) -> list[Stage]:
     q = ask(op, nbytes, group, t)
-    return stages(q, choose(q, name), t, sharing)
+    return stages(Members(q, t, sharing), choose(q, name))
 
 
 def same(got: Sequence[Stage], *wanted: tuple[float, float, float]) -> None:
@@ -162,7 +162,7 @@ def test_hierarchical_reduces_within_first_and_gathers_within_last(op: str) -> N
         wanted = found("rdh", "reduce_scatter", b, range(8)) + wanted
     if op != "reduce_scatter":
         wanted += found("rdh", "all_gather", b, range(8))
-    assert stages(q, choose(q), TWO) == wanted
+    assert stages(Members(q, TWO), choose(q)) == wanted
 
 
 def test_groups_on_the_same_chips_share_links_but_not_efa() -> None:
@@ -171,7 +171,7 @@ def test_groups_on_the_same_chips_share_links_but_not_efa() -> None:
     one, four = (found("mesh", "all_gather", MIB, (0, 64), sharing=n) for n in (1, 4))
     assert four == one
     q = ask("all_gather", 4 * MIB, (0, 1, 4, 5, 64, 65, 68, 69))
-    one, four = (stages(q, choose(q, "hierarchical"), TWO, n)[-1] for n in (1, 4))
+    one, four = (stages(Members(q, TWO, n), choose(q, "hierarchical"))[-1] for n in (1, 4))
     assert four.links == 4 * one.links
 
 
@@ -200,7 +200,7 @@ def test_a_chip_has_as_many_ports_as_links_lead_to_the_group() -> None:
 
 def test_all_to_all() -> None:
     def ns(group: Sequence[int], b: int) -> float:
-        return all_to_all_ns(ask("all_to_all", b, group), TWO)
+        return all_to_all_ns(Members(ask("all_to_all", b, group), TWO))
 
     assert ns(range(8), 8 * MIB) == pytest.approx(START + HOP + 16 * MIB / LINK)
     assert ns(range(4), 4 * MIB) == pytest.approx(START + HOP + 2 * 4 * MIB / TOUCH)
@@ -208,7 +208,7 @@ def test_all_to_all() -> None:
     assert ns((3,), MIB) == pytest.approx(START + 2 * MIB / TOUCH)
     slow = TWO.arch.with_values("a test", chip_fabric_gbps=100.0)
     q = replace(ask("all_to_all", 4 * MIB, range(4)), arch=slow)
-    assert all_to_all_ns(q, TWO) == pytest.approx(START + HOP + 3 * MIB / 100)
+    assert all_to_all_ns(Members(q, TWO)) == pytest.approx(START + HOP + 3 * MIB / 100)
 
 
 def test_moves() -> None:
@@ -217,7 +217,7 @@ def test_moves() -> None:
     def ns(to: int, channels: int = 1, nbytes: int = MIB, **values: float) -> float:
         q = ask("collective_permute", nbytes, (0, to))
         arch = TWO.arch.with_values("a test", **values) if values else TWO.arch
-        return move_ns(replace(q, arch=arch), TWO, channels, 2) - START
+        return move_ns(Members(replace(q, arch=arch), TWO), channels, 2) - START
 
     assert ns(4) == ns(1) == ns(0) == pytest.approx(HOP + MIB / 37.5)
     assert ns(4, 2) == pytest.approx(HOP + MIB / 75)
@@ -237,7 +237,7 @@ def test_a_rank_has_two_channels_for_each_of_its_cores() -> None:
     one = system("trn2", ranks=128, lnc=1)
     for topology, members, channels in ((TWO, 4, 4), (one, 8, 2)):
         q = ask("all_gather", 8 * MIB, range(members), topology)
-        (stage,) = stages(q, choose(q, "mesh"), topology)
+        (stage,) = stages(Members(q, topology), choose(q, "mesh"))
         moved = 8 * MIB * (members - 1) / members
         assert stage.copying == pytest.approx(moved / (channels * 37.5))
 
@@ -246,13 +246,15 @@ def test_cores_of_a_rank_that_take_part_alone_have_their_own_channels() -> None:
     """Two of four; a part of the group has as many."""
     q = ask("all_reduce", 64 * MIB, range(128))
     for name in ("rdh", "kangaring", "hierarchical"):
-        whole, half = (stages(q, choose(q, name), TWO, cores=n) for n in (2, 1))
-        assert whole == stages(q, choose(q, name), TWO)
+        whole, half = (stages(Members(q, TWO, cores=n), choose(q, name)) for n in (2, 1))
+        assert whole == stages(Members(q, TWO), choose(q, name))
         assert [s.copying for s in half] == [pytest.approx(2 * s.copying) for s in whole]
     q = ask("all_to_all", 64 * MIB, range(4))
-    assert all_to_all_ns(q, TWO, cores=1) - START - HOP == pytest.approx(2 * 64 * MIB / 150)
+    assert all_to_all_ns(Members(q, TWO, cores=1)) - START - HOP == pytest.approx(
+        2 * 64 * MIB / 150
+    )
     q = ask("collective_permute", 64 * MIB, (0, 1))
-    assert move_ns(q, TWO, 4, 2, cores=1) == move_ns(q, TWO, 2, 2)
+    assert move_ns(Members(q, TWO, cores=1), 4, 2) == move_ns(Members(q, TWO), 2, 2)
 
 
 def test_what_is_not_routed_over_other_chips_has_the_whole_link() -> None:

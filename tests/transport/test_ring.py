@@ -12,7 +12,7 @@ import pytest
 
 from nki_dist.core_actor.doorbell import TOKEN, Doorbell
 from nki_dist.core_actor.folder import Folder, Sender
-from nki_dist.core_actor.ring import ASLEEP, HEADER, READ, WRITTEN, Ring
+from nki_dist.core_actor.ring import ASLEEP, HEADER, LAUNCH, READ, RECORDS, WRITTEN, Ring
 
 PATIENCE = 60.0
 
@@ -60,11 +60,11 @@ def test_counts_by_launch():
     for launch, counts in ((1, True), (1, False), (1, True), (3, True)):
         assert writer.put(record(launch, 16), launch, counts)
         if launch == 1:
-            assert reader.arrived(3) == 0
-    assert (reader.arrived(1), reader.arrived(3)) == (0, 1)
+            assert reader.words[LAUNCH] == 1
+    assert (reader.words[LAUNCH], reader.words[RECORDS]) == (3, 1)
     while (got := reader.peek()) is not None:
         reader.pop(got)
-    assert reader.arrived(3) == 1  # ever, not now
+    assert reader.words[RECORDS] == 1  # ever, not now
 
 
 class Noted:

@@ -20,6 +20,7 @@ from nki_dist import dtypes
 from nki_dist.cli.shared.command import refused
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns, sharing_groups
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.operations import OPERATIONS as CARRIED_OUT
 from nki_dist.collectives.operations import Kind
 from nki_dist.collectives.question import Question, RankLayout
@@ -153,13 +154,13 @@ class Plan:
         question = self._question(size, group)
         sharing = sharing_groups(self.groups, question)
         if CARRIED_OUT[self.op.opcode].kind is Kind.DIRECT:
-            return "direct", all_to_all_ns(question, self.topology, sharing) / 1000
+            return "direct", all_to_all_ns(Members(question, self.topology, sharing)) / 1000
         algorithm = choose(question, self.algorithm)
-        return algorithm.name, cost_ns(question, algorithm, self.topology, sharing) / 1000
+        return algorithm.name, cost_ns(Members(question, self.topology, sharing), algorithm) / 1000
 
     def _pair_us(self, size: int, pair: Sequence[int]) -> float:
         touches = CARRIED_OUT[self.op.opcode].touches
-        return move_ns(self._question(size, pair), self.topology, 1, touches) / 1000
+        return move_ns(Members(self._question(size, pair), self.topology), 1, touches) / 1000
 
 
 # ---- who takes part -----------------------------------------------------------------------------

@@ -90,10 +90,8 @@ class Hierarchical(Algorithm):
     def messages(self, opcode: str, size: int) -> Sequence[int]:
         nodes, places = len(self.nodes), len(self.nodes[0])
         outer = self.outer.messages(opcode, nodes)
-        if opcode == "all_reduce":
-            inner = [self.inner.messages(o, places) for o in ("reduce_scatter", "all_gather")]
-        else:
-            inner = [self.inner.messages(opcode, places)]
+        within = ("reduce_scatter", "all_gather") if opcode == "all_reduce" else (opcode,)
+        inner = [self.inner.messages(o, places) for o in within]
         found = [0] * size
         for n, node in enumerate(self.nodes):
             for place, member in enumerate(node):

@@ -98,29 +98,14 @@ class KangaRing(TwoPasses):
         return ring.cycle(m, chunk, 4 * pairs - 1 if reduces else 3 * pairs - 1, m.size // 2)
 
 
-@dataclass(frozen=True)
-class _Cycle:
-    """One cycle as one member sees it.
+def _cycles(x: Party, pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """Of both cycles, (primary, secondary) in ring order from the own pair on.
 
-    Attributes:
-        pairs: (primary, secondary) in ring order.
-        at: number of the own pair.
+    So the pair that is `away` places ahead is cycle[away], and the one behind cycle[-away].
     """
-
-    pairs: tuple[tuple[int, int], ...]
-    at: int
-
-    def primary(self, away: int) -> int:
-        return self.pairs[(self.at + away) % len(self.pairs)][0]
-
-    def pair(self, away: int) -> tuple[int, int]:
-        return self.pairs[(self.at + away) % len(self.pairs)]
-
-
-def _cycles(x: Party, pairs: Pairs) -> tuple[_Cycle, _Cycle]:
     at = next(n for n, pair in enumerate(pairs) if x.me in pair)
-    swapped = tuple((b, a) for a, b in pairs)
-    return _Cycle(tuple(pairs), at), _Cycle(swapped, at)
+    cycle = [*pairs[at:], *pairs[:at]]
+    return cycle, [(b, a) for a, b in cycle]
 
 
 def _halves(array: Array) -> tuple[Array, Array]:
@@ -128,50 +113,49 @@ def _halves(array: Array) -> tuple[Array, Array]:
     return array[:middle], array[middle:]
 
 
-def _gather_cycle(x: Party, cycle: _Cycle, mine: Array) -> Waiting:
+def _gather_cycle(x: Party, cycle: Pairs, mine: Array) -> Waiting:
     """Everybody's half chunk, in the order of the group."""
-    primary, secondary = cycle.pair(0)
+    primary, secondary = cycle[0]
     found: list[Array] = [mine] * x.size
     if x.me == secondary:
         x.send(primary, mine)
-        for away in range(len(cycle.pairs)):
-            pair = cycle.pair(-away)
+        for away in range(len(cycle)):
             # Of the own pair, the secondary has one half already.
             arrays = yield from x.receive_all(primary)
-            for member, array in zip(pair if away else (primary,), arrays):
+            for member, array in zip(cycle[-away] if away else (primary,), arrays):
                 found[member] = array
         return found
     found[secondary] = yield from x.receive(secondary)
     x.send_all(secondary, (mine,))
     moving = (mine, found[secondary])
-    for away in range(1, len(cycle.pairs)):
-        x.send_all(cycle.primary(1), moving)
-        moving = yield from x.receive_all(cycle.primary(-1))
+    for away in range(1, len(cycle)):
+        x.send_all(cycle[1][0], moving)
+        moving = yield from x.receive_all(cycle[-1][0])
         x.send_all(secondary, moving)
-        for member, array in zip(cycle.pair(-away), moving):
+        for member, array in zip(cycle[-away], moving):
             found[member] = array
     return found
 
 
 def _scatter_cycle(
-    x: Party, cycle: _Cycle, chunks: Sequence[Array], reduction: Reduction
+    x: Party, cycle: Pairs, chunks: Sequence[Array], reduction: Reduction
 ) -> Waiting:
     """The own half chunk, reduced."""
-    primary, secondary = cycle.pair(0)
+    primary, secondary = cycle[0]
     if x.me == secondary:
         x.send_all(primary, chunks)
         return (yield from x.receive(primary))
     theirs = yield from x.receive_all(secondary)
     combine = reduction.combine
     moving = []
-    for member in cycle.pair(-1):
+    for member in cycle[-1]:
         combine(chunks[member], theirs[member], chunks[member])
         moving.append(chunks[member])
-    for away in range(2, len(cycle.pairs) + 1):
-        x.send_all(cycle.primary(1), moving)
-        partial = yield from x.receive_all(cycle.primary(-1))
+    for away in range(2, len(cycle) + 1):
+        x.send_all(cycle[1][0], moving)
+        partial = yield from x.receive_all(cycle[-1][0])
         moving = []
-        for member, so_far in zip(cycle.pair(-away), partial):
+        for member, so_far in zip(cycle[-away], partial):
             combine(so_far, chunks[member], chunks[member])
             combine(chunks[member], theirs[member], chunks[member])
             moving.append(chunks[member])

@@ -99,9 +99,8 @@ def _halved(x: Party, chunks: Array, reduction: Reduction) -> Waiting:
     distance, total = 1, None
     while distance < x.size:
         other, bit = x.me ^ distance, int(x.me & distance > 0)
-        pairs = chunks.reshape(-1, 2, chunks.shape[1])  # a view, whatever the steps between rows
-        x.send(other, pairs[:, 1 - bit])
-        chunks = pairs[:, bit]
+        x.send(other, chunks[1 - bit :: 2])
+        chunks = chunks[bit::2]
         theirs = yield from x.receive(other)
         first, second = (chunks, theirs) if x.me < other else (theirs, chunks)
         if total is None:

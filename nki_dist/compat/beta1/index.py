@@ -1,8 +1,8 @@
 """Index expressions of Beta 1: `nl.arange(128)[:, None] * 2 + 1`, `nl.mgrid[0:128, 0:512]`.
 
 An `Index` is an integer for every point of a tile, `start + sum(step[d] * i[d])`, so that strides
-of an access pattern follow without enumerating. What isn't of that form (some results of `//`, `%`
-and products of two expressions) is refused. Shapes broadcast as in NumPy; `mgrid` is dense, as
+of an access pattern follow without enumerating. What may not be of that form (`//`, `%` and
+products of two expressions) is refused. Shapes broadcast as in NumPy; `mgrid` is dense, as
 documented: each of its indices has the shape of the whole grid.
 
 Follows: `nki.language.arange`, `nki.language.mgrid` of the NKI 0.1 documentation (SDK 2.26).
@@ -11,7 +11,7 @@ Follows: `nki.language.arange`, `nki.language.mgrid` of the NKI 0.1 documentatio
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -29,12 +29,6 @@ def _comparison(op: str) -> Callable[[Any, Any], Any]:
     return operator
 
 
-class Root:
-    """Stands for one call of `nl.arange`, or one axis of an `nl.mgrid`; equal to itself only."""
-
-    __slots__ = ()
-
-
 class Index:
     """An integer for each point of `shape`.
 
@@ -42,22 +36,13 @@ class Index:
         shape: of the points.
         start: value at the origin.
         steps: by axis, 0 for an axis it doesn't depend on.
-        roots: the `arange`s (or axes of an `mgrid`) that it was made from, by which a mask of a
-            matmul tells the operands' free axes apart.
     """
 
-    __slots__ = ("roots", "shape", "start", "steps")
+    __slots__ = ("shape", "start", "steps")
     __array_ufunc__ = None  # a NumPy integer on the left leaves the operator to us
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        start: int,
-        steps: tuple[int, ...],
-        roots: frozenset[Root] = frozenset(),
-    ) -> None:
-        self.roots = roots
+    def __init__(self, shape: tuple[int, ...], start: int, steps: tuple[int, ...]) -> None:
         self.shape = shape
         self.start = start
         # Along an axis of size 1 it is one number, also once it is broadcast there.
@@ -95,12 +80,12 @@ class Index:
         if not more:
             return self
         shape, steps = (1,) * more + self.shape, (0,) * more + self.steps
-        return Index(shape, self.start, steps, self.roots)
+        return Index(shape, self.start, steps)
 
     def spread(self, shape: tuple[int, ...]) -> Index:
         """Broadcast to a shape of at least its rank."""
         mine = self.to_rank(len(shape))
-        return Index(shape, mine.start, mine.steps, mine.roots)
+        return Index(shape, mine.start, mine.steps)
 
     # ---- new axes ---------------------------------------------------------------------------
 
@@ -119,18 +104,18 @@ class Index:
         sources = [None if k is None else next(axes) for k in key]
         shape = tuple(1 if s is None else self.shape[s] for s in sources)
         steps = tuple(0 if s is None else self.steps[s] for s in sources)
-        return Index(shape, self.start, steps, self.roots)
+        return Index(shape, self.start, steps)
 
     # ---- arithmetic -------------------------------------------------------------------------
 
     def _combine(self, other: Any, sign: int) -> Any:
         if isinstance(other, (int, np.integer)):
-            return Index(self.shape, self.start + sign * int(other), self.steps, self.roots)
+            return Index(self.shape, self.start + sign * int(other), self.steps)
         if not isinstance(other, Index):
             return NotImplemented
         a, b = _together(self, other)
         steps = tuple(m + sign * n for m, n in zip(a.steps, b.steps))
-        return Index(a.shape, a.start + sign * b.start, steps, a.roots | b.roots)
+        return Index(a.shape, a.start + sign * b.start, steps)
 
     def __add__(self, other: Any) -> Any:
         return self._combine(other, 1)
@@ -149,24 +134,21 @@ class Index:
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, (int, np.integer)):
             n = int(other)
-            return Index(self.shape, self.start * n, tuple(s * n for s in self.steps), self.roots)
-        return self._elementwise(other, np.multiply)
+            return Index(self.shape, self.start * n, tuple(s * n for s in self.steps))
+        return self._refused(other) if isinstance(other, Index) else NotImplemented
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Any) -> Any:
-        return self._elementwise(other, np.floor_divide)
+    def _refused(self, other: Any) -> NoReturn:
+        raise NkiValidationError(
+            f"//, % or a product of index expressions, here of shape {self.shape}; allowed: sums, "
+            "and products with ints. Cut the tile with loops, or choose rows of HBM by a tile of "
+            "integers",
+            code="index-kind",
+            numbers={"shape": self.shape},
+        )
 
-    def __mod__(self, other: Any) -> Any:
-        return self._elementwise(other, np.mod)
-
-    def _elementwise(self, other: Any, function: Callable[..., np.ndarray]) -> Any:
-        if isinstance(other, (int, np.integer)):
-            return _of_values(function(self.array(), int(other)), self.shape, self.roots)
-        if not isinstance(other, Index):
-            return NotImplemented
-        a, b = _together(self, other)
-        return _of_values(function(a.array(), b.array()), a.shape, a.roots | b.roots)
+    __floordiv__ = __mod__ = _refused
 
     # ---- comparisons ------------------------------------------------------------------------
 
@@ -213,31 +195,12 @@ def _together(a: Index, b: Index) -> tuple[Index, Index]:
     return a.spread(shape), b.spread(shape)
 
 
-def _of_values(values: np.ndarray, shape: tuple[int, ...], roots: frozenset[Root]) -> Index:
-    """The index expression with these numbers, which broadcast to its shape."""
-    start = int(values[(0,) * values.ndim])
-    steps = []
-    for axis, n in enumerate(values.shape):
-        second = tuple(1 if d == axis else 0 for d in range(values.ndim))
-        steps.append(int(values[second]) - start if n > 1 else 0)
-    narrow = Index(values.shape, start, tuple(steps))
-    if not np.array_equal(np.broadcast_to(narrow.array(), values.shape), values):
-        raise NkiValidationError(
-            f"//, % or a product of index expressions of shape {shape} whose numbers don't go in "
-            "equal steps along each dimension; cut the tile where they don't, with loops and "
-            "nl.ds, or choose rows of HBM by a tile of integers",
-            code="index-kind",
-            numbers={"shape": shape},
-        )
-    return Index(shape, start, tuple(steps), roots)
-
-
 def arange(*args: Any) -> Index:
     """Consecutive integers, as `range`; give it axes with `[:, None]`."""
     numbers = range(*(int(a) for a in args))
     if not len(numbers):
         raise NkiValidationError(f"nl.arange{args} is empty", code="shape-empty")
-    return Index((len(numbers),), numbers.start, (numbers.step,), frozenset({Root()}))
+    return Index((len(numbers),), numbers.start, (numbers.step,))
 
 
 class Grid(tuple):
@@ -266,7 +229,6 @@ class _MGrid:
                 shape,
                 r.start,
                 tuple(r.step if d == axis else 0 for d in range(len(shape))),
-                frozenset({Root()}),
             )
             for axis, r in enumerate(ranges)
         )

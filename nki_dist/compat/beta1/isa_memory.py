@@ -15,7 +15,7 @@ from nki_dist.compat.beta1 import lower, regions
 from nki_dist.compat.beta1.allocation import allocate
 from nki_dist.compat.beta1.functions import refused
 from nki_dist.compat.beta1.index import Index
-from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.compat.beta1.mask import Mask
 from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
@@ -48,15 +48,15 @@ def nc_matmul(
 ):  # fmt: skip
     """stationary.T @ moving, a new float32 tile in PSUM.
 
-    A mask may bound the contraction (axis 0) and free axes: of the operand that has the mask's size
-    where the other hasn't, else of those subscripted with the index expression that is compared.
-    Free axes are also bounded by subscripts: `stationary[i_f < 64]`.
+    A mask may bound the contraction (axis 0) and free axes of the operand that has the mask's size
+    where the other hasn't. Free axes are also bounded by subscripts: `stationary[i_f < 64]`.
     """
     double = str(getattr(perf_mode, "name", perf_mode)).startswith("double_row")
     halves = 2 if double else 1
     rows, columns = (prod(x.shape[1:]) // halves for x in (stationary, moving))
     whole = rows, columns
-    if regions.leaves_nothing(mask):
+    holds = mask.truth() if isinstance(mask, Mask) else mask
+    if holds is not None and not holds:
         return regions.untouched([stationary, moving], whole, float32, psum)
     left, right = contracted(stationary, moving, mask)
     part = left.free_size // halves, right.free_size // halves
@@ -71,7 +71,7 @@ def nc_matmul(
     )  # fmt: skip
     if part == whole:
         return Tile(dst)
-    return Tile(dst, mask=regions.box_mask(whole, ((0, part[0]), (0, part[1]))))
+    return Tile(dst, mask=((0, part[0]), (0, part[1])))
 
 
 def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiTensor]:
@@ -80,42 +80,20 @@ def contracted(stationary: Any, moving: Any, mask: Any) -> tuple[NkiTensor, NkiT
         _readable(x.part() if hasattr(x, "part") else x.resolve()) for x in (stationary, moving)
     )
     over = _bounded(left, right, mask)
-    kept = regions.region(mask, over.shape)
-    if kept is None:
+    box = regions.region(mask, over.shape)
+    if box is None:
         return left, right
-    box = kept.box()
-    free = None if box is None else box[1:] != regions.whole(over.shape)[1:]
-    if free and left.shape[1:] == right.shape[1:]:
-        boxes = _by_roots(kept, stationary, moving)
-        if boxes is not None:
-            return cut(left, boxes[0]), cut(right, boxes[1])
-        box = None
-    if box is None or box[0] == (0, 0):
+    free = box[1:] != regions.whole(over.shape)[1:]
+    if regions.is_empty(box) or (free and left.shape[1:] == right.shape[1:]):
         raise NkiValidationError(
             "nisa.nc_matmul: a mask may bound the contraction (axis 0), and axis 1 where only one "
-            "operand has its size or is subscripted with the index that is compared; here "
-            f"stationary is {left.shape}, moving {right.shape}. Bound "
+            f"operand has its size; here stationary is {left.shape}, moving {right.shape}. Bound "
             "free axes by subscripts, stationary[i_f < 64] and moving[i_f < 256]",
             code="mask-unsupported",
             numbers={"stationary": left.shape, "moving": right.shape},
         )
-    left, right = (
-        cut(x, box if x is over else (box[0], *regions.whole(x.shape)[1:])) for x in (left, right)
-    )
-    return left, right
-
-
-def _by_roots(kept: Mask, *operands: Any) -> list[Box] | None:
-    """The box of each operand that a mask leaves, by the indices the operands were made with.
-
-    None if an index that the mask bounds is nobody's.
-    """
-    masks = [kept.of_axes(x.roots) for x in operands]
-    everyone = kept.of_axes(frozenset().union(*(x.roots for x in operands)))
-    if everyone is None or len(everyone.terms) != len(kept.terms):
-        return None
-    boxes = [mask.box() for mask in masks if mask is not None]
-    return None if any(b is None or b[0] == (0, 0) for b in boxes) else [b for b in boxes if b]
+    boxes = [box if x is over else (box[0], *regions.whole(x.shape)[1:]) for x in (left, right)]
+    return cut(left, boxes[0]), cut(right, boxes[1])
 
 
 def _readable(view: NkiTensor) -> NkiTensor:
@@ -202,12 +180,11 @@ def iota(expr, dtype, *, mask=None, **hints):
 
 def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, **hints):
     """The tile where the predicate, one comparison of index expressions, holds, else a number."""
-    kept = regions.region(mask, on_true_tile.shape)
-    if kept is not None and kept.hull()[0] == (0, 0):
+    if regions.is_empty(regions.region(mask, on_true_tile.shape)):
         return regions.untouched([on_true_tile], on_true_tile.shape)
     _no_mask("affine_select", mask, on_true_tile.shape)
     view = lower.in_sbuf(on_true_tile.resolve())
-    if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:
+    if not isinstance(pred, Mask) or len(pred.terms) != 1:
         raise NkiValidationError(
             "nisa.affine_select takes one comparison of affine index expressions as pred, such as "
             "i_p >= i_f",

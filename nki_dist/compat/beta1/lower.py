@@ -15,30 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.mask import Box, Mask
+from nki_dist.compat.beta1.mask import Box
 from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import (
-    box_mask,
-    box_of_operand,
-    common,
-    leaves_nothing,
-    region,
-    untouched,
-    whole,
-)
+from nki_dist.compat.beta1.regions import common, is_empty, region, taken, untouched, whole
 from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa import dma_copy, memset, tensor_copy_predicated
+from nki_dist.isa import dma_copy, memset
 from nki_dist.isa import tensor_scalar as _tensor_scalar
 from nki_dist.isa import tensor_tensor as _tensor_tensor
 from nki_dist.isa.spec import current_tracer
 from nki_dist.language import emit
-from nki_dist.language.creation import shared_constant
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import psum
 
@@ -79,39 +70,17 @@ def apply(
     if mask is None:
         return Tile(build(*(x.resolve() if isinstance(x, Tile) else x for x in operands)))
     shape = common(operands)
-    kept = region(mask, shape)
-    if kept is None:
+    box = region(mask, shape)
+    if box is None:
         return apply(name, build, operands)
-    return _apply_where(name, build, operands, kept, reduced)
-
-
-def _apply_where(
-    name: str,
-    build: Callable[..., NkiTensor],
-    operands: Sequence[Any],
-    kept: Mask,
-    reduced: Reduced | None,
-) -> Tile:
-    """The operation on the box around what a mask keeps, in a tile of the full shape."""
-    shape, box = kept.shape, kept.hull()
-    if box[0] == (0, 0):
+    if is_empty(box):
         return untouched(operands, shape if reduced is None else tuple(reduced(shape)))
-    if kept.box() is None and reduced is not None:
-        raise NkiValidationError(
-            f"nl.{name} with a mask that isn't a box; replace what is left out with nl.where first",
-            code="mask-shape",
-        )
-    result = build(
-        *(x.resolve(box_of_operand(x.shape, box)) if isinstance(x, Tile) else x for x in operands)
-    )
+    result = build(*(taken(x, box) for x in operands))
     if reduced is not None:
         shape, box = tuple(reduced(shape)), tuple(reduced(box))
     while len(shape) < 2:
         shape, box = (*shape, 1), (*box, (0, 1))
-    tile = widened(result, shape, box)
-    if kept.box() is None:
-        tile.mask = kept
-    return tile
+    return widened(result, shape, box)
 
 
 def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Any:
@@ -190,14 +159,10 @@ def assign(dst: Any, value: Any) -> None:
     if value.access.same_elements(dst.access):
         return  # the end of `tensor[...] += x`
     kept = value.mask
-    if kept is None or kept.shape != dst.shape:
+    if kept is None or value.shape != dst.shape:
         _assign_whole(dst, value)
-        return
-    box = kept.box()
-    if box is None:
-        _assign_where(dst, value, kept)
-    elif box[0] != (0, 0):
-        move(writing(dst.resolve(box)), fitted(value, dst.shape, box))
+    elif not is_empty(kept):
+        move(writing(dst.resolve(kept)), fitted(value, dst.shape, kept))
 
 
 def _by_blocks(dst: BlockTile, value: Any) -> Iterator[tuple[Any, Any]]:
@@ -244,13 +209,6 @@ def _typed(number: Any, view: NkiTensor) -> Any:
     return float(number) if view.dtype.is_float else number
 
 
-def _assign_where(dst: Tile, value: Tile, kept: Mask) -> None:
-    points = np.ascontiguousarray(np.broadcast_to(kept.array(), dst.shape)).astype(np.uint8)
-    chosen = emit_load(shared_constant(points))
-    source = emit.converted(value.resolve(), dst.dtype)
-    tensor_copy_predicated(writing(dst.resolve()), source, chosen)
-
-
 def fitted(value: Tile, shape: tuple[int, ...], box: Box | None = None) -> NkiTensor:
     """A value in the shape it is assigned to: equal, the same elements, or repeated."""
     if value.shape == shape:
@@ -273,7 +231,7 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
         return dst
     if not dst.on_chip:
         return binary(function, dst, value)
-    if leaves_nothing(getattr(value, "mask", None)):
+    if is_empty(getattr(value, "mask", None)):
         return dst
     dst.unshare()
     box = _kept_box(dst, value)
@@ -294,11 +252,8 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
 
 def _kept_box(dst: Tile, value: Any) -> Box | None:
     """The part of `dst op= value` that a masked value has; None for all of it."""
-    kept = getattr(value, "mask", None)
-    if kept is None or kept.shape != dst.shape:
-        return None
-    box: Box | None = kept.box()
-    return None if box == whole(dst.shape) else box
+    kept: Box | None = getattr(value, "mask", None)
+    return None if kept is None or value.shape != dst.shape or kept == whole(dst.shape) else kept
 
 
 # ---- transfers ----------------------------------------------------------------------------------
@@ -315,10 +270,10 @@ def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
     if kept is None:
         dma_copy(tile, src.resolve())
         return Tile(tile)
-    for box in kept.boxes():
-        wide = box if len(box) > 1 else (*box, (0, 1))
-        dma_copy(cut(tile, wide), src.resolve(box))
-    return Tile(tile, mask=kept)
+    wide = kept if len(kept) > 1 else (*kept, (0, 1))
+    if not is_empty(kept):
+        dma_copy(cut(tile, wide), src.resolve(kept))
+    return Tile(tile, mask=wide)
 
 
 def store(dst: Any, value: Any, mask: Any = None) -> None:
@@ -343,8 +298,8 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
         return
     if value.buffer is psum:
         value = Tile(in_sbuf(value.resolve()))
-    for box in kept.boxes():
-        dma_copy(dst.resolve(box), fitted(value, dst.shape, box))
+    if not is_empty(kept):
+        dma_copy(dst.resolve(kept), fitted(value, dst.shape, kept))
 
 
 def _check_shapes(dst: Tile, value: Tile) -> None:
@@ -383,4 +338,4 @@ def widened(result: NkiTensor, shape: tuple[int, ...], box: Box | None) -> Tile:
         return Tile(result)
     full = emit.new(shape, result.dtype, result.buffer)
     put(cut(full, box), result)
-    return Tile(full, mask=box_mask(shape, box))
+    return Tile(full, mask=box)

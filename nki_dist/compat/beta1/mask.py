@@ -1,7 +1,7 @@
 """Masks of Beta 1: comparisons of index expressions, known when the kernel is traced.
 
-Most masks are bounds (`i_p < n`), so they shrink access patterns to a box. Any other mask is a set
-of points; it is covered by boxes where data is moved, and by a predicate where it is computed on.
+Each comparison bounds one axis and `&` joins them, so a mask shrinks access patterns to a box.
+What isn't one is refused where it is used as a mask; `affine_select` takes any comparison.
 
 Follows: "Supported Masking in NKI" of the NKI 0.1 documentation (SDK 2.26).
 """
@@ -13,23 +13,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from nki_dist.compat.beta1.state import active, state
 from nki_dist.errors import NkiValidationError
 
-Box = tuple[tuple[int, int], ...]
+Box = tuple[tuple[int, int], ...]  # of each axis, where it begins and ends
 
-INVERSE = {
-    "less": "greater_equal",
-    "greater_equal": "less",
-    "greater": "less_equal",
-    "less_equal": "greater",
-    "equal": "not_equal",
-    "not_equal": "equal",
-}
+
+def nothing(shape: Sequence[int]) -> Box:
+    """The box of a mask that leaves nothing."""
+    return tuple((0, 0) for _ in shape)
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,7 @@ class Term:
     op: str
 
     def holds(self) -> np.ndarray:
+        """Where it does: booleans that broadcast to the shape of its index."""
         return getattr(np, self.op)(self.index.array(), 0)
 
     def axes(self) -> list[int]:
@@ -48,62 +45,50 @@ class Term:
 
 
 class Mask:
-    """The points of `shape` where all terms hold, or that `points` lists.
+    """The points of `shape` where all of some comparisons hold."""
 
-    Attributes:
-        shape: of the index expressions.
-        terms: conjunction of comparisons, or None.
-        points: booleans that broadcast to the shape, or None.
-    """
+    __slots__ = ("shape", "terms")
 
-    __slots__ = ("points", "shape", "terms")
-
-    def __init__(
-        self, shape: tuple[int, ...], terms: Any = None, points: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], terms: tuple[Term, ...]) -> None:
         self.shape = shape
         self.terms = terms
-        self.points = points
 
-    def array(self) -> np.ndarray:
-        """Booleans that broadcast to `shape`."""
-        if self.points is not None:
-            return self.points
-        found = np.ones((1,) * len(self.shape), bool)
+    def truth(self) -> bool | None:
+        """Whether it holds; None if it does in some places only."""
+        points = np.ones((1,) * len(self.shape), bool)
         for term in self.terms:
-            found = found & term.holds()
-        return found
-
-    def _join(self, other: Any, function: Any) -> Any:
-        if isinstance(other, (bool, np.bool_)):
-            other = Mask((1,) * len(self.shape), None, np.full((1,) * len(self.shape), other))
-        if not isinstance(other, Mask):
-            return NotImplemented
-        points = function(self.array(), other.array())
-        return Mask(joint_shape([self.shape, other.shape]), None, points)
+            points = points & term.holds()
+        return bool(points.all()) if points.all() or not points.any() else None
 
     def __and__(self, other: Any) -> Any:
-        if isinstance(other, Mask) and self.terms is not None and other.terms is not None:
-            shape = joint_shape([self.shape, other.shape])
-            terms = [Term(t.index.spread(shape), t.op) for t in (*self.terms, *other.terms)]
-            return Mask(shape, tuple(terms))
-        return self._join(other, np.logical_and)
+        if isinstance(other, (bool, np.bool_)):
+            other = Mask(self.shape, () if other else (Term(self.terms[0].index * 0, "not_equal"),))
+        if not isinstance(other, Mask):
+            return NotImplemented
+        shape = joint_shape([self.shape, other.shape])
+        terms = [Term(t.index.spread(shape), t.op) for t in (*self.terms, *other.terms)]
+        return Mask(shape, tuple(terms))
 
     __rand__ = __and__
 
     def __or__(self, other: Any) -> Any:
-        return self._join(other, np.logical_or)
+        """One of both, where the other holds everywhere or nowhere."""
+        for one, two in ((self, other), (other, self)):
+            truth = one.truth() if isinstance(one, Mask) else bool(one)
+            if truth is not None:
+                return one if truth else two
+        return self._refused(other)
 
     __ror__ = __or__
 
-    def __xor__(self, other: Any) -> Any:
-        return self._join(other, np.logical_xor)
+    def _refused(self, *other: Any) -> NoReturn:
+        raise NkiValidationError(
+            "masks are comparisons joined by &, each of one index; what |, ^ and ~ leave is no "
+            "rectangle: work on its parts, each with a mask of its own, or choose by nl.where",
+            code="mask-shape",
+        )
 
-    def __invert__(self) -> Mask:
-        if self.terms is not None and len(self.terms) == 1:
-            term = self.terms[0]
-            return Mask(self.shape, (Term(term.index, INVERSE[term.op]),))
-        return Mask(self.shape, None, np.logical_not(self.array()))
+    __xor__ = __rxor__ = __invert__ = _refused
 
     def __bool__(self) -> bool:
         """`a and b` asks for the truth of a; the documentation uses it for `a & b`.
@@ -111,15 +96,15 @@ class Mask:
         The comparison that follows is then joined with a (`compared`); anything else that asks is
         refused.
         """
-        points = self.array()
-        if points.all() or not points.any():
-            return bool(points.any())
+        truth = self.truth()
+        if truth is not None:
+            return truth
         if active() and _asked_by_and(sys._getframe(1)):
             state().joined = self
             return True
         raise NkiValidationError(
             "Python's `or`, `not` and `if` can't be used on a mask, which differs from element to "
-            "element; use |, ~ and nl.where",
+            "element; use & and nl.where",
             code="branch-on-index",
         )
 
@@ -136,66 +121,41 @@ class Mask:
                 code="mask-shape",
                 numbers={"got": self.shape, "allowed": shape},
             )
-        more = len(shape) - len(self.shape)
-        padded = (1,) * more + self.shape
+        padded = (1,) * (len(shape) - len(self.shape)) + self.shape
         if any(n not in (1, m) and m > n for n, m in zip(padded, shape)):
             raise NkiValidationError(
                 f"a mask of shape {self.shape} on a tile of shape {shape}",
                 code="mask-shape",
                 numbers={"got": self.shape, "allowed": shape},
             )
-        if self.terms is not None:
-            return Mask(shape, tuple(Term(t.index.spread(shape), t.op) for t in self.terms))
-        points = self.array()
-        points = points.reshape((1,) * more + points.shape)
-        cut = tuple(slice(None) if n == 1 else slice(0, m) for n, m in zip(points.shape, shape))
-        return Mask(shape, None, points[cut])
+        return Mask(shape, tuple(Term(t.index.spread(shape), t.op) for t in self.terms))
 
-    def box(self) -> Box | None:
-        """The mask as a box of its shape, possibly empty; None if it isn't one."""
-        if self.terms is None:
-            return _full_hull(self.array(), self.shape)
+    def box(self) -> Box:
+        """The mask as a box of its shape, possibly empty.
+
+        Raises:
+            NkiValidationError: it isn't one.
+        """
         box = [(0, n) for n in self.shape]
         for term in self.terms:
-            axes = term.axes()
-            if len(axes) > 1:
-                return None
-            held = np.flatnonzero(np.atleast_1d(term.holds().ravel()))
-            if not held.size:
-                return tuple((0, 0) for _ in box)
-            if not axes:
+            points = term.holds()
+            if not points.any():
+                return nothing(self.shape)
+            if points.all():
                 continue
-            if held[-1] - held[0] + 1 != held.size:
-                return None
+            axes, held = term.axes(), np.flatnonzero(points)
+            if len(axes) > 1 or held[-1] - held[0] + 1 != held.size:
+                raise NkiValidationError(
+                    f"a mask of shape {self.shape} that isn't a box: a comparison bounds "
+                    f"{'more than one axis' if len(axes) > 1 else 'no range of an axis'}; allowed: "
+                    "bounds of each index, such as (i_p < 100) & (i_f >= 4). Choose other elements "
+                    "by nisa.affine_select or nl.where",
+                    code="mask-shape",
+                    numbers={"shape": self.shape},
+                )
             low, high = box[axes[0]]
             box[axes[0]] = (max(low, int(held[0])), min(high, int(held[-1]) + 1))
-        if any(lo >= hi for lo, hi in box):
-            return tuple((0, 0) for _ in box)
-        return tuple(box)
-
-    def of_axes(self, roots: frozenset[Any]) -> Mask | None:
-        """Its bounds of the contraction (axis 0), and of other axes made from some of `roots`.
-
-        None if it isn't a conjunction of comparisons.
-        """
-        if self.terms is None:
-            return None
-        kept = tuple(t for t in self.terms if t.axes() in ([], [0]) or t.index.roots & roots)
-        return Mask(self.shape, kept)
-
-    def boxes(self) -> list[Box]:
-        """Boxes that cover the mask exactly and don't overlap, in order of their first point."""
-        one = self.box()
-        if one is not None:
-            return [] if one and one[0] == (0, 0) else [one]
-        return _cover(np.broadcast_to(self.array(), self.shape))
-
-    def hull(self) -> Box:
-        """The smallest box around the mask."""
-        one = self.box()
-        if one is not None:
-            return one
-        return _hull(np.broadcast_to(self.array(), self.shape))
+        return nothing(self.shape) if any(lo >= hi for lo, hi in box) else tuple(box)
 
     def __repr__(self) -> str:
         return f"<mask {self.shape}>"
@@ -219,24 +179,6 @@ def _asked_by_and(frame: FrameType) -> bool:
     return name in ("POP_JUMP_IF_FALSE", "TO_BOOL") and dis.opname[code[at - 2]] == "COPY"
 
 
-def _hull(points: np.ndarray) -> Box:
-    hull = []
-    for axis in range(points.ndim):
-        others = tuple(d for d in range(points.ndim) if d != axis)
-        along = np.flatnonzero(points.any(axis=others))
-        hull.append((int(along[0]), int(along[-1]) + 1) if along.size else (0, 0))
-    return tuple(hull)
-
-
-def _full_hull(points: np.ndarray, shape: tuple[int, ...]) -> Box | None:
-    """The box that listed points fill, None if they don't."""
-    hull = _hull(points)
-    if not points[tuple(slice(lo, hi) for lo, hi in hull)].all():
-        return None
-    wide = zip(points.shape, shape, hull)
-    return tuple((0, m) if n == 1 and b == (0, 1) else b for n, m, b in wide)
-
-
 def joint_shape(shapes: Sequence[tuple[int, ...]], what: str = "masks") -> tuple[int, ...]:
     """The shape that masks or index expressions broadcast to."""
     try:
@@ -247,17 +189,3 @@ def joint_shape(shapes: Sequence[tuple[int, ...]], what: str = "masks") -> tuple
             "dimension must be equal, or one of them 1",
             code="shape-broadcast",
         ) from None
-
-
-def _cover(points: np.ndarray) -> list[Box]:
-    """Runs of equal slices along the first axis, each covered by itself."""
-    if points.ndim == 1:
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], points.astype(np.int8), [0]))))
-        return [((int(a), int(b)),) for a, b in zip(edges[::2], edges[1::2])]
-    found: list[Box] = []
-    first = 0
-    for n in range(1, len(points) + 1):
-        if n == len(points) or not np.array_equal(points[n], points[first]):
-            found += [((first, n), *rest) for rest in _cover(points[first])]
-            first = n
-    return found

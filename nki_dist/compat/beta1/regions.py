@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Index
-from nki_dist.compat.beta1.mask import Box, Mask, Term
+from nki_dist.compat.beta1.mask import Box, Mask, nothing
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import DType
@@ -20,33 +19,23 @@ from nki_dist.language import emit
 from nki_dist.program import MemoryRegion, sbuf
 
 
-def region(mask: Any, shape: tuple[int, ...]) -> Mask | None:
-    """The mask of a tile; None if it keeps everything."""
+def region(mask: Any, shape: tuple[int, ...]) -> Box | None:
+    """What a mask leaves of a tile; None if that is everything."""
     if state().joined is not None:
         raise NkiValidationError(
             "`and` of two masks works only where a comparison is written after it, as in "
             "`i_p < n and i_f < m`; use &",
             code="branch-on-index",
         )
-    if mask is None or mask is True:
+    if mask is None:
         return None
-    if mask is False or isinstance(mask, np.bool_):
-        return None if mask else Mask(shape, None, np.zeros((1,) * len(shape), bool))
+    if isinstance(mask, (bool, np.bool_)):
+        return None if mask else nothing(shape)
     if not isinstance(mask, Mask):
         message = f"mask={mask!r}; allowed: comparisons of index expressions, such as i_p < 100"
         raise NkiValidationError(message, code="mask-shape")
-    found = mask.over(shape)
-    return None if found.box() == whole(shape) else found
-
-
-def box_mask(shape: tuple[int, ...], box: Box) -> Mask:
-    """A mask that is a box."""
-    terms = []
-    for axis, (lo, hi) in enumerate(box):
-        steps = tuple(int(d == axis) for d in range(len(shape)))
-        terms.append(Term(Index(shape, -lo, steps), "greater_equal"))
-        terms.append(Term(Index(shape, -hi, steps), "less"))
-    return Mask(shape, tuple(terms))
+    box = mask.over(shape).box()
+    return None if box == whole(shape) else box
 
 
 def box_of_operand(shape: tuple[int, ...], box: Box) -> Box:
@@ -73,14 +62,11 @@ def whole(shape: tuple[int, ...]) -> Box:
 
 def rectangle(name: str, mask: Any, shape: tuple[int, ...]) -> Box | None:
     """The box a mask leaves, None for everything."""
-    kept = region(mask, shape)
-    if kept is None:
-        return None
-    box = kept.box()
-    if box is None or box[0] == (0, 0):
+    box = region(mask, shape)
+    if is_empty(box):
         raise NkiValidationError(
-            f"nisa.{name}: the mask leaves {'nothing' if box else 'no box'} of shape {shape}; "
-            "allowed: bounds of each index, such as i_p < 100",
+            f"nisa.{name}: the mask leaves nothing of shape {shape}; allowed: bounds of each index "
+            "that leave something, such as i_p < 100",
             code="mask-shape",
             numbers={"shape": shape},
         )
@@ -100,11 +86,9 @@ def taken(x: Any, box: Box | None) -> Any:
 # last round must not take: `carry[...] = nl.copy(last, mask=j + 1 < n)`.
 
 
-def leaves_nothing(mask: Any) -> bool:
-    """Whether a mask, or a condition that Python knew, leaves nothing."""
-    if isinstance(mask, Mask):
-        return mask.hull()[0] == (0, 0)
-    return isinstance(mask, (bool, np.bool_)) and not mask
+def is_empty(box: Box | None) -> bool:
+    """Whether a mask leaves nothing; None leaves everything."""
+    return box is not None and box[0] == (0, 0)
 
 
 def untouched(
@@ -122,5 +106,4 @@ def untouched(
         memory: where it is.
     """
     kind = next(x.dtype for x in operands if isinstance(x, Tile)) if dtype is None else dtype
-    nothing = Mask(shape, None, np.zeros((1,) * len(shape), bool))
-    return Tile(emit.new(shape, kind, memory), mask=nothing)
+    return Tile(emit.new(shape, kind, memory), mask=nothing(shape))

@@ -1,8 +1,9 @@
-"""Subscripts of tiles: ints, slices, `nl.ds`, index expressions and tiles of row numbers.
+"""Subscripts of tiles: ints, slices and `nl.ds`, or index expressions and tiles of row numbers.
 
-Index expressions follow NumPy's advanced indexing, resolved to an access pattern: result axis a
-has the stride `sum(step[a] * stride of the indexed dimension)`. On chip, dimension 0 is the
-partition: only axis 0 of the result may depend on its index, and on nothing else.
+Index expressions, one for each dimension, follow NumPy's advanced indexing, resolved to an access
+pattern: result axis a has the stride `sum(step[a] * stride of the indexed dimension)`. On chip,
+dimension 0 is the partition: only axis 0 of the result may depend on its index, and on nothing
+else.
 
 Follows: `nki.language` "Tile Indexing" of the NKI 0.1 documentation (SDK 2.26).
 """
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_dist.codes.picture import outside
-from nki_dist.compat.beta1.index import Index, written_out
+from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Box, Mask, joint_shape
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.language.tensor import NkiTensor, ds, make
@@ -73,11 +74,11 @@ def select(view: NkiTensor, key: Any, on_chip: bool) -> Selection:
             "the index expression: nl.arange(n)[:, None]",
             code="index-kind",
         )
-    key = _expanded(key, len(view.shape))
-    rows = next((d for d, k in enumerate(key) if _is_tile(k)), None)
+    indices = _indices(view, key)
+    rows = next((d for d, k in enumerate(indices) if _is_tile(k)), None)
     if rows is not None:
-        return _by_rows(view, key, rows, on_chip)
-    return _by_index(view, key, on_chip)
+        return _by_rows(view, indices, rows, on_chip)
+    return _by_index(view, indices, on_chip)
 
 
 def _is_tile(key: Any) -> bool:
@@ -116,9 +117,9 @@ def operand_box(
         box = key.over(shape).box()
     else:
         box = tuple((0, n if key else 0) for n in shape)
-    if box is not None and kept is not None:
+    if kept is not None:
         box = tuple((max(a, lo), min(b, hi)) for (a, b), (lo, hi) in zip(kept, box))
-    if box is None or any(lo >= hi for lo, hi in box):
+    if any(lo >= hi for lo, hi in box):
         raise NkiValidationError(
             "a tile subscripted by a mask (the operand of a matmul) needs bounds of each index "
             "that leave something, such as i_f < 64",
@@ -139,75 +140,45 @@ def _plain(key: Any) -> Any:
     return key.__index__()
 
 
-def _expanded(key: tuple, rank: int) -> tuple:
-    given = sum(1 for k in key if k is not Ellipsis)
-    if given > rank:
-        message = f"{given} subscripts for {rank} dimensions"
-        raise NkiValidationError(message, code="index-count", numbers={"got": given, "most": rank})
-    key = written_out(key, rank)
-    return key + (slice(None),) * (rank - len(key))
-
-
-def _numbers(view: NkiTensor, key: tuple) -> tuple[list[Any], list[int], list[int], int]:
-    """Ints as they are, slices as (start, step, count); the dimensions of each kind."""
-    parts: list[Any] = []
-    advanced, basic = [], []
-    for dim, (k, n) in enumerate(zip(key, view.shape)):
-        if isinstance(k, slice):
-            start, stop, step = k.indices(n)
-            count = max(0, -(-(stop - start) // step))
-            if not count and step > 0:
-                view._refuse_past_end(k, dim)
-            parts.append((start, step, count))
-            basic.append(dim)
-        elif isinstance(k, ds):
-            if int(k.start) < 0 or int(k.start) + k.size > n:
-                raise view._outside(f"{k}", dim, int(k.start), int(k.start) + k.size)
-            parts.append((int(k.start), 1, k.size))
-            basic.append(dim)
-        elif isinstance(k, Index) or _is_tile(k):
-            parts.append(k)
-            advanced.append(dim)
-        else:
+def _indices(view: NkiTensor, key: tuple) -> list[Any]:
+    """Index expressions and tiles, one for each dimension; an int is an index of one number."""
+    if any(isinstance(k, (slice, ds)) or k is Ellipsis for k in key):
+        raise NkiValidationError(
+            f"slices, nl.ds or ... beside index expressions in a subscript of {view.storage.label}"
+            "; write an index expression for each dimension, such as nl.arange(16)[None, :]",
+            code="index-kind",
+        )
+    if len(key) != len(view.shape):
+        raise NkiValidationError(
+            f"{len(key)} subscripts for {len(view.shape)} dimensions; beside index expressions "
+            "each dimension has one",
+            code="index-count",
+            numbers={"got": len(key), "allowed": len(view.shape)},
+        )
+    found: list[Any] = []
+    for k, n in zip(key, view.shape):
+        if not isinstance(k, Index) and not _is_tile(k):
             number = _plain(k)
-            parts.append(Index((), number + n if number < 0 else number, ()))
-            advanced.append(dim)
-    adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
-    return parts, advanced, basic, advanced[0] if adjacent else 0
+            k = Index((), number + n if number < 0 else number, ())
+        found.append(k)
+    return found
 
 
-def _by_index(view: NkiTensor, key: tuple, on_chip: bool) -> Selection:
-    parts, advanced, basic, at = _numbers(view, key)
-    shape = joint_shape([parts[d].shape for d in advanced], "index expressions")
-    indices = {d: parts[d].spread(shape) for d in advanced}
-    before = [d for d in basic if d < at]
-    after = [d for d in basic if d >= at]
-    offset = view.offset + sum(parts[d][0] * view.strides[d] for d in basic)
-    sizes = [*(parts[d][2] for d in before), *shape, *(parts[d][2] for d in after)]
-    rank, lead = len(sizes), len(before)
+def _by_index(view: NkiTensor, indices: list[Index], on_chip: bool) -> Selection:
+    shape = joint_shape([index.shape for index in indices], "index expressions")
+    indices = [index.spread(shape) for index in indices]
     guards = []
-    for d, index in indices.items():
-        wide = _placed(index, lead, tuple(sizes))
-        low, high = wide.bounds()
+    for d, index in enumerate(indices):
+        low, high = index.bounds()
         if low < 0 or high >= view.shape[d]:
-            guards.append(Guard(wide, view.shape[d], d))
+            guards.append(Guard(index, view.shape[d], d))
     if on_chip:
-        _check_partition(view, key, indices, lead)
-    strides = [0] * rank
-    for n, d in [*enumerate(before), *((lead + len(shape) + n, d) for n, d in enumerate(after))]:
-        strides[n] = parts[d][1] * view.strides[d]
-    for d, index in indices.items():
-        offset += index.start * view.strides[d]
-        for axis, step in enumerate(index.steps):
-            strides[lead + axis] += step * view.strides[d]
-    made = make(view.storage, offset, tuple(sizes), tuple(strides), view.dtype, view.dynamic)
+        _check_partition(view, indices)
+    pairs = list(zip(indices, view.strides))
+    offset = view.offset + sum(index.start * stride for index, stride in pairs)
+    strides = [sum(index.steps[a] * stride for index, stride in pairs) for a in range(len(shape))]
+    made = make(view.storage, offset, shape, tuple(strides), view.dtype, view.dynamic)
     return Selection(_ranked(made), tuple(guards))
-
-
-def _placed(index: Index, lead: int, sizes: tuple[int, ...]) -> Index:
-    """An index expression as a function of all axes of the result."""
-    more = len(sizes) - lead - len(index.shape)
-    return Index(sizes, index.start, (0,) * lead + index.steps + (0,) * more)
 
 
 def _ranked(view: NkiTensor) -> NkiTensor:
@@ -225,11 +196,11 @@ def _ranked(view: NkiTensor) -> NkiTensor:
     return view
 
 
-def _check_partition(view: NkiTensor, key: tuple, indices: dict[int, Index], lead: int) -> None:
+def _check_partition(view: NkiTensor, indices: list[Index]) -> None:
     """Of an on-chip tile only axis 0 goes over partitions, and over nothing else."""
-    for d, index in indices.items():
+    for d, index in enumerate(indices):
         axes = [a for a, (s, n) in enumerate(zip(index.steps, index.shape)) if s and n > 1]
-        wrong = [a + lead for a in axes if (a + lead == 0) != (d == 0)]
+        wrong = [a for a in axes if (a == 0) != (d == 0)]
         if wrong:
             what = "the partition dimension (0)" if d == 0 else f"free dimension {d}"
             raise NkiValidationError(
@@ -239,7 +210,7 @@ def _check_partition(view: NkiTensor, key: tuple, indices: dict[int, Index], lea
             )
 
 
-def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:
+def _by_rows(view: NkiTensor, key: list[Any], dim: int, on_chip: bool) -> Selection:
     """Rows chosen at run time: `tensor[tile of integers, index expressions]`."""
     rows = key[dim]
     if on_chip or sum(map(_is_tile, key)) > 1 or not rows.on_chip:
@@ -254,8 +225,7 @@ def _by_rows(view: NkiTensor, key: tuple, dim: int, on_chip: bool) -> Selection:
         raise NkiValidationError(message, code="indirect-index", numbers={"got": source.shape})
     rank = max([len(k.shape) for k in key if isinstance(k, Index)], default=1)
     anywhere = Index((source.shape[0], *(1,) * (rank - 1)), 0, (0,) * rank)
-    rest = (*key[:dim], anywhere, *key[dim + 1 :])
-    static = _by_index(view, rest, on_chip)
+    static = _by_index(view, [*key[:dim], anywhere, *key[dim + 1 :]], on_chip)
     pattern = static.access
     if pattern.shape[0] != source.shape[0]:
         raise NkiValidationError(

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Index, Root, written_out
+from nki_dist.compat.beta1.index import Index, written_out
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.operators import Operators
-from nki_dist.compat.beta1.select import Guard, Selection, cut, operand_box, select
+from nki_dist.compat.beta1.select import Guard, cut, operand_box, select
 from nki_dist.compat.beta1.state import state
 from nki_dist.errors import NkiValidationError, OutOfBoundsError
 from nki_dist.isa.spec import current_tracer, tracing
@@ -33,23 +33,21 @@ class Tile(Operators):
     Attributes:
         access: the access pattern.
         guards: bounds still to be checked.
-        mask: which elements the masked instruction that made it wrote; None for all.
-        roots: of the index expressions that it was subscripted with.
+        mask: the part that the masked instruction that made it wrote; None for all.
     """
 
-    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask", "roots")
+    __slots__ = ("__weakref__", "access", "borrowed", "guards", "mask")
 
     def __init__(
         self,
         access: NkiTensor,
         guards: tuple[Guard, ...] = (),
-        mask: Any = None,
+        mask: Box | None = None,
     ) -> None:
         self.access = access
         self.borrowed = False  # `access` is of a tile it was assigned to
         self.guards = guards
         self.mask = mask
-        self.roots: frozenset[Root] = frozenset()
 
     shape = property(lambda self: self.access.shape)
     dtype = property(lambda self: self.access.dtype)
@@ -85,12 +83,6 @@ class Tile(Operators):
         found = select(view, key, self.on_chip)
         if found.access is view:
             return self
-        made = self._viewed(found)
-        keys = key if isinstance(key, tuple) else (key,)
-        made.roots = frozenset().union(*(k.roots for k in keys if isinstance(k, Index)))
-        return made
-
-    def _viewed(self, found: Selection) -> Tile:
         return Tile(*found)
 
     def resolve(self, box: Box | None = None) -> NkiTensor:

@@ -32,7 +32,7 @@ from nki_dist.dtypes import (
 )
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Instruction, Program, Storage, instructions
-from nki_dist.program.walk import operands, returned
+from nki_dist.program.walk import accesses, index_tensors, operands, returned
 
 LOW: Final = frozenset({float16, bfloat16, tfloat32, float8_e4m3, float8_e4m3fn, float8_e5m2})
 FLOATS: Final = LOW | {float32}
@@ -101,10 +101,9 @@ class _Groups:
 
     def add(self, core: int, i: Instruction) -> None:
         """What an instruction asks of the storages of its operands."""
-        for _, a in operands(i.args):
+        found = accesses(i)
+        for a in (*found, *index_tensors(found)):
             self.seen(core, a)
-            if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-                self.seen(core, a.dynamic.source)
         bits = INSTRUCTIONS[i.opcode].effects.bits
         if bits is None or not bits.when(i) or (bits.converts and not self._copies):
             return

@@ -25,7 +25,6 @@ from nki_dist.compiler.passes.elements import Elements, covers
 from nki_dist.errors import NkiValidationError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.program import Access, Block, Instruction, Loop, MemoryRegion, Program, Storage
-from nki_dist.program.walk import tensors
 
 CURRENT: Final = 1  # last written through this tensor
 LOST: Final = 2  # then overwritten through another
@@ -116,18 +115,13 @@ class _Tracker:
 
     def _instruction(self, i: Instruction) -> None:
         spec = INSTRUCTIONS[i.opcode]
-        for name in spec.tensors:
-            for a in tensors(i.args[name]):
-                if name in spec.read:
-                    self._read(i, a)
-                if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-                    self._read(i, a.dynamic.source)
+        for a in spec.reads(i):
+            self._read(i, a)
         if i.accumulation == "add":
             self._read(i, i.args["dst"])
-        for name in spec.written:
-            for a in tensors(i.args[name]):
-                if a.storage.number in self.rivals:
-                    self._write(i, a)
+        for a in spec.writes(i):
+            if a.storage.number in self.rivals:
+                self._write(i, a)
 
     def _state(self, s: Storage) -> Elements:
         state = self.states.get(s.number)

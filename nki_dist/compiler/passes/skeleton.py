@@ -36,7 +36,7 @@ from nki_dist.program import (
     loops,
     rewritten,
 )
-from nki_dist.program.walk import operands
+from nki_dist.program.walk import accesses, run_time_arguments
 from nki_dist.timing.footprint import moving_registers
 from nki_dist.timing.registers import registers_read, registers_written
 
@@ -126,7 +126,7 @@ def make_skeleton(programs: Sequence[Program], unknown: Collection[int]) -> Skel
             needed |= tests
     for number, program in enumerate(programs):
         for i in instructions(program.body):
-            for a in _addressed(i):
+            for a in run_time_arguments(i):
                 needed |= {_source(number, a)} - lost
             if (counts := counts_of(i)) is not None:
                 needed |= {_tensor(number, counts.storage)} - lost
@@ -147,7 +147,7 @@ def _straight(program: Program) -> bool:
     return not any(
         isinstance(item, Loop)
         or INSTRUCTIONS[item.opcode].synchronises
-        or any(a.dynamic is not None for _, a in operands(item.args))
+        or any(a.dynamic is not None for a in accesses(item))
         for item in program.body
     )
 
@@ -222,12 +222,6 @@ def registers_of(loop: Loop) -> list[VirtualRegister]:
     return [r for r in tested if isinstance(r, VirtualRegister)]
 
 
-def _addressed(i: Instruction) -> list[Access]:
-    """Operands with one run-time address."""
-    every = [a for _, a in operands(i.args)]
-    return [a for a in every if a.dynamic is not None and a.dynamic.kind == "scalar"]
-
-
 def _closure(start: Collection[Node], neighbours: Any) -> set[Node]:
     found, queue = set(start), list(start)
     while queue:
@@ -298,20 +292,18 @@ class _Reducer:
     def _instruction(self, i: Instruction) -> Instruction | None:
         if i.ordinal in self.real:
             return i
-        fixed = i.with_args({name: self._known(value, i) for name, value in i.args.items()})
+        fixed = i.with_tensors(lambda a: self._known(a, i))
         needed = INSTRUCTIONS[i.opcode].synchronises or i.ordinal in self.births
-        return fixed if needed or _addressed(fixed) else None
+        return fixed if needed or run_time_arguments(fixed) else None
 
-    def _known(self, value: Any, i: Instruction) -> Any:
-        """An argument without the run-time addresses that aren't known."""
-        if isinstance(value, list):
-            return [self._known(v, i) for v in value]
-        if not isinstance(value, Access) or value.dynamic is None:
-            return value
-        if value.dynamic.kind == "scalar" and _source(self.number, value) not in self.lost:
-            return value
+    def _known(self, a: Access, i: Instruction) -> Access:
+        """An operand without a run-time address that isn't known."""
+        if a.dynamic is None:
+            return a
+        if a.dynamic.kind == "scalar" and _source(self.number, a) not in self.lost:
+            return a
         self._note(i)
-        return Access(value.storage, value.offset, value.shape, value.strides, value.dtype)
+        return Access(a.storage, a.offset, a.shape, a.strides, a.dtype)
 
     def _note(self, i: Instruction) -> None:
         line = self.full.where(i.location)

@@ -11,13 +11,14 @@ Invariant: it reports only what must be wrong on every execution of the instruct
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 
 from nki_dist.compiler.passes.elements import LARGEST, Elements, covers
+from nki_dist.compiler.passes.unwritten import Stored
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import Mask
@@ -31,9 +32,7 @@ from nki_dist.program import (
     VirtualRegister,
 )
 from nki_dist.program.storage import contiguous_strides
-from nki_dist.program.walk import tensors
-
-Stores = Mapping[tuple[str, int], Sequence[Access]]
+from nki_dist.program.walk import index_tensors, tensors
 
 LIFTED: Final = "check='unwritten=zero' makes unwritten memory hold zeros, 'unwritten=nan' NaN"
 
@@ -103,11 +102,7 @@ class Taint:
     def _instruction(self, i: Instruction) -> None:
         spec = INSTRUCTIONS[i.opcode]
         touched = [a for name in spec.tensors for a in tensors(i.args[name])]
-        indices = [
-            a.dynamic.source
-            for a in touched
-            if a.dynamic is not None and isinstance(a.dynamic.source, Access)
-        ]
+        indices = index_tensors(touched)
         if not any(a.storage.number in self._hot for a in (*touched, *indices)):
             return
         self._reading, self._origin = i, None
@@ -191,7 +186,7 @@ class Taint:
 
     # ---- what is wrong ----------------------------------------------------------------------
 
-    def check(self, others: Sequence[tuple[Stores, Taint | None]]) -> None:
+    def check(self, others: Sequence[tuple[Stored, Taint | None]]) -> None:
         """Look at what outlives the kernel, after every core's `run`.
 
         Args:
@@ -212,14 +207,14 @@ class Taint:
         s: Storage,
         place: str,
         a: Access,
-        others: Sequence[tuple[Stores, Taint | None]],
+        others: Sequence[tuple[Stored, Taint | None]],
     ) -> None:
         stores = self._stores.get(s.number, [])
         state = self._states.get(s.number)
         if stores and state is not None:
             left = state.any(a).copy()
             for writes, taint in others:
-                left &= ~_clean(s, a, writes.get((s.role, s.index), ()), taint)
+                left &= ~_clean(s, a, writes.get(s.key, ()), taint)
             count = int(left.sum())
             if count:
                 culprit = next((x for x in stores if state.any(x.access).any()), stores[0])
@@ -231,7 +226,7 @@ class Taint:
         """Marks of the elements of `a` in this core's storage that corresponds to shared `s`."""
         for number, state in self._states.items():
             mine = self.program.storages[number]
-            if (mine.role, mine.index) == (s.role, s.index):
+            if mine.key == s.key:
                 return state.any(a)
         return None
 
@@ -276,14 +271,16 @@ def _written(origin: Origin) -> str:
     return f"write all of {tile} before that line, such as with nisa.{how}"
 
 
-def _clean(s: Storage, a: Access, stores: Sequence[Access], taint: Taint | None) -> np.ndarray:
+def _clean(
+    s: Storage, a: Access, stores: Iterable[tuple[Access, bool]], taint: Taint | None
+) -> np.ndarray:
     """Which elements of `a` another core writes with clean data.
 
     Storages of cores agree in shape and dtype, so the patterns of one core apply to another.
     Stores at run-time offsets aren't counted.
     """
     written = Elements(s)
-    for b in stores:
+    for b, _ in stores:
         if b.dynamic is None:
             written.units(b)[...] = True
     marks = None if taint is None else taint.left_by(s, a)

@@ -18,7 +18,7 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,9 +29,8 @@ from nki_dist.compiler.passes.taint import LIFTED, Taint
 from nki_dist.compiler.passes.unwritten import REPLACED, WRITTEN_INPUTS, Stored, check_outputs
 from nki_dist.errors import UninitializedReadError
 from nki_dist.isa import INSTRUCTIONS
-from nki_dist.isa.operands import Counts
 from nki_dist.program import Access, Block, Instruction, Loop, Program, Storage
-from nki_dist.program.walk import returned, tensors
+from nki_dist.program.walk import index_tensors, returned, tensors
 
 # How often the mask of a storage is searched for gaps when it may be full.
 WRITES_COUNTED: Final = 16
@@ -56,7 +55,7 @@ def check_uninitialised(programs: Sequence[Program], checks: Checks = DEFAULT) -
     for p in programs:
         for s in p.storages:
             if s.role != "local" and s.written:
-                written.setdefault((s.role, s.index), []).append(p.core)
+                written.setdefault(s.key, []).append(p.core)
     scans = []
     for p in programs:
         scan = Scan(p, written, checks.strict)
@@ -94,16 +93,10 @@ def _follow(scans: Sequence[Scan]) -> None:
             taint = Taint(scan.program, scan.flagged, scan.outliving, scan.foreign)
             taint.run()
         taints.append(taint)
-    pairs = list(zip((scan.stores for scan in scans), taints, strict=True))
+    pairs = list(zip((scan.stored for scan in scans), taints, strict=True))
     for n, taint in enumerate(taints):
         if taint is not None:
             taint.check([pair for m, pair in enumerate(pairs) if m != n])
-
-
-def _role(i: Instruction, counts: str) -> Counts:
-    role = INSTRUCTIONS[i.opcode].roles[counts]
-    assert isinstance(role, Counts)
-    return role
 
 
 class _Written(Elements):
@@ -140,8 +133,7 @@ class Scan:
         flagged: [ordinal, storage number, location] of reads of elements that aren't written.
         kept: places of the tensors that outlive the kernel, by storage number.
         foreign: numbers of shared storages that another core writes.
-        stores: static and dynamic writes to `kept` storages, by (role, index).
-        stored: the same, with whether they surely happen.
+        stored: writes to `kept` storages, by (role, index), with whether they surely happen.
         uses: sure stores to shared storages, and loads of those that another core writes.
         complete: numbers of storages all of whose elements are surely written, and none of them
             read before.
@@ -155,7 +147,6 @@ class Scan:
         self.poison: set[int] = set()
         self.flagged: list[list[int]] = []
         self.outliving: dict[int, list[tuple[str, Access | None]]] = {}
-        self.stores: dict[tuple[str, int], list[Access]] = {}
         self.stored: Stored = {}
         self.foreign: set[int] = set()
         self.uses: list[Use] = []
@@ -165,7 +156,7 @@ class Scan:
         for path, a in returned(program.outputs):
             self.outliving.setdefault(a.storage.number, []).append((f"output{path}", a))
         for s in program.storages:
-            self._begin(s, written.get((s.role, s.index), []) if s.role != "local" else [])
+            self._begin(s, written.get(s.key, []) if s.role != "local" else [])
 
     def _begin(self, s: Storage, writers: list[int]) -> None:
         if s.role == "input" and s.written:
@@ -187,17 +178,13 @@ class Scan:
                 continue
             args, spec = i.args, INSTRUCTIONS[i.opcode]
             counts, partial = spec.counts, spec.effects.partial
+            role: Any = spec.roles[counts] if counts else None
             # No operand of an instruction that has a kind is addressed at run time.
             for name in spec.tensors if i.kind is None else ():
-                value = args[name]
-                if isinstance(value, Access):
-                    if value.dynamic is not None:
-                        self._index(i, value)
-                elif type(value) is list:
-                    for a in tensors(value):
-                        self._index(i, a)
+                for a in index_tensors(tensors(args[name])):
+                    self._read(i, a)
             for name in spec.read:
-                value = _role(i, counts).read(i) if name == counts else args[name]
+                value = role.read(i) if name == counts else args[name]
                 if isinstance(value, Access):
                     if value.storage.number not in full:
                         self._read(i, value)
@@ -207,21 +194,15 @@ class Scan:
             if i.accumulation == "add":
                 self._read(i, args["dst"])
             for name in spec.written:
-                value = _role(i, counts).written(i) if name == counts else args[name]
+                value = role.written(i) if name == counts else args[name]
                 for a in (value,) if isinstance(value, Access) else tensors(value):
                     number = a.storage.number
                     doubtful = number < outside or (partial and spec.effects.keeps(i))
                     if number in outliving:
-                        key = (a.storage.role, a.storage.index)
-                        self.stores.setdefault(key, []).append(a)
                         sure = not (doubtful or a.dynamic or spec.may_skip(i))
-                        self.stored.setdefault(key, []).append((a, sure))
+                        self.stored.setdefault(a.storage.key, []).append((a, sure))
                     if number not in full:
                         self._write(i, a, doubtful)
-
-    def _index(self, i: Instruction, a: Access) -> None:
-        if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-            self._read(i, a.dynamic.source)
 
     def _read(self, i: Instruction, a: Access) -> None:
         number = a.storage.number

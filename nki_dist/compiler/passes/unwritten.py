@@ -67,7 +67,7 @@ def check_outputs(
         if s.number in complete:
             whole.add(s.number)
             continue
-        stores = [pair for core in stored for pair in core.get((s.role, s.index), ())]
+        stores = [pair for core in stored for pair in core.get(s.key, ())]
         if any(sure and covers(a) for a, sure in stores):
             whole.add(s.number)
             continue

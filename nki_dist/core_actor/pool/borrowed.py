@@ -18,7 +18,7 @@ from nki_dist.core_actor import authentication
 from nki_dist.core_actor.fingerprint import differences, facts
 from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
-from nki_dist.core_actor.ray_start import on_loopback
+from nki_dist.core_actor.ray_start import replacing
 from nki_dist.errors import ClusterWarning, LaunchError
 from nki_dist.runtime.settings import CLUSTER_VARIABLE, uses_pool
 
@@ -41,21 +41,17 @@ def join(store: int | None) -> bool:
         if status is None:
             return False
     except place.Stale as error:
-        _unused(
+        return _unused(
             f"the keeper of {error} has ended without clearing up: it was killed, or the machine "
             "was switched off. `nki-dist cluster start` starts another, `nki-dist cluster stop` "
             "removes what is left"
         )
-        return False
     except place.Silent as error:
-        _unused(f"the keeper doesn't answer ({error}); `nki-dist cluster status` says more")
-        return False
+        return _unused(f"the keeper doesn't answer ({error}); `nki-dist cluster status` says more")
     except (LaunchError, OSError) as error:
-        _unused(getattr(error, "message", str(error)))
-        return False
+        return _unused(getattr(error, "message", str(error)))
     if why := _unfit(status, store):
-        _unused(why)
-        return False
+        return _unused(why)
     return _joined(status)
 
 
@@ -81,19 +77,20 @@ def _joined(status: dict[str, Any]) -> bool:
     try:
         if status["token"]:
             authentication.send_token()
-        with on_loopback():
+        with replacing("ray-loopback"):
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises no narrower type
-        _unused(f"Ray at {address} can't be joined: {error}")
-        return False
+        return _unused(f"Ray at {address} can't be joined: {error}")
     return True
 
 
-def _unused(why: str) -> None:
+def _unused(why: str) -> bool:
+    """False, and a warning that says why."""
     warnings.warn(
         ClusterWarning(f"the kept Ray isn't used, this program starts its own: {why}; {_OFF}"),
         stacklevel=2,
     )
+    return False
 
 
 class Loan:

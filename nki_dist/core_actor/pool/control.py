@@ -86,17 +86,10 @@ def start(actors: int, idle: float, store: int | None) -> dict[str, Any]:
         if time.monotonic() > ends:
             process.kill()  # Linux ends Ray's processes with it
             process.wait()
-            raise LaunchError(
-                f"the kept Ray hasn't come up for {start_timeout():g} s and was ended; its log "
-                f"({where / place.LOG}) ends with\n{_tail(where)}",
-                code="cluster-start",
-            )
+            raise _failed(where, f"hasn't come up for {start_timeout():g} s and was ended", "")
         time.sleep(LOOK_EVERY)
-    raise LaunchError(
-        f"the kept Ray didn't start (exit status {process.returncode}); its log "
-        f"({where / place.LOG}) ends with\n{_tail(where)}\n  `nki-dist doctor` looks for reasons",
-        code="cluster-start",
-    )
+    advice = "\n  `nki-dist doctor` looks for reasons"
+    raise _failed(where, f"didn't start (exit status {process.returncode})", advice)
 
 
 def stop(force: bool) -> str:
@@ -168,6 +161,10 @@ def _silent(where: Path, why: str, pid: int | None = None) -> LaunchError:
     )
 
 
-def _tail(where: Path) -> str:
-    lines = (where / place.LOG).read_text(errors="replace").splitlines()[-_LINES:]
-    return "\n".join(f"    {line}" for line in lines) or "    nothing"
+def _failed(where: Path, how: str, advice: str) -> LaunchError:
+    log = where / place.LOG
+    lines = log.read_text(errors="replace").splitlines()[-_LINES:]
+    tail = "\n".join(f"    {line}" for line in lines) or "    nothing"
+    return LaunchError(
+        f"the kept Ray {how}; its log ({log}) ends with\n{tail}{advice}", code="cluster-start"
+    )

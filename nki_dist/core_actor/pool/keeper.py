@@ -28,7 +28,7 @@ from nki_dist.core_actor.pool import place
 from nki_dist.core_actor.pool.place import NAMESPACE
 from nki_dist.core_actor.private import in_private
 from nki_dist.core_actor.processes import Process
-from nki_dist.core_actor.ray_start import on_loopback, without_waits
+from nki_dist.core_actor.ray_start import replacing
 from nki_dist.core_actor.watchdog import Watchdog
 
 TICK: Final = 0.5  # seconds
@@ -66,7 +66,7 @@ class Keeper:
         self._size, self._idle, self._store = actors, idle, store
         self._facts = facts()  # of now: files that change later aren't the ones that run
         options: dict[str, Any] = {} if store is None else {"object_store_memory": store}
-        with on_loopback(), without_waits():
+        with replacing("ray-loopback", "ray-waits"):
             ray.init(
                 address="local",
                 namespace=NAMESPACE,

@@ -124,14 +124,12 @@ def connect() -> Line | None:
     connection.settimeout(ANSWER_SECONDS)
     try:
         connection.connect(str(where / SOCKET))
-    except FileNotFoundError:  # it has just ended
-        connection.close()
-        return None
-    except ConnectionRefusedError:
-        connection.close()
-        raise Stale(str(where / SOCKET)) from None
     except OSError as error:
         connection.close()
+        if isinstance(error, FileNotFoundError):  # it has just ended
+            return None
+        if isinstance(error, ConnectionRefusedError):
+            raise Stale(str(where / SOCKET)) from None
         raise Silent(str(error)) from error
     return Line(connection)
 

@@ -14,20 +14,20 @@ from __future__ import annotations
 from typing import Any
 
 from nki_dist.errors import CompileError, NkiError, invalid
-from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v
+from nki_dist.isa.collectives.variable import all_gather_v, all_to_all_v, rows_read, rows_written
 from nki_dist.isa.dma_copy import dma_copy
 from nki_dist.isa.handle import NkiInstruction
-from nki_dist.isa.spec import Instruction, Spec, current_tracer, released
+from nki_dist.isa.spec import Access, Instruction, Spec, current_tracer, released
 
 
 class Prepared(NkiInstruction):
     """What prepare returns, and trigger takes once."""
 
-    __slots__ = ("arguments", "copy", "loop", "spec")
+    __slots__ = ("arguments", "loop", "results", "spec")
 
-    arguments: dict[str, Any]
-    copy: Any  # the metadata, as it was
+    arguments: dict[str, Any]  # with the metadata as it was
     loop: Any  # the dynamic loop it stands in, None outside
+    results: list[tuple[Access, Access]]  # rows of the metadata, and of its copy, that become them
     spec: Spec
 
 
@@ -100,7 +100,7 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
     label = arguments.pop("name")
     released(f"ncc.{what}")
     try:
-        _check(spec, arguments, tracer)
+        i = _checked(spec, arguments, tracer)
         if tracer.prepared is not None:
             raise CompileError(
                 f"another prepare ({tracer.prepared.spec.name}_prepare) has had no trigger yet; "
@@ -111,12 +111,12 @@ def _prepare(spec: Spec, arguments: dict[str, Any]) -> Any:
         copy = tracer.allocate(metadata.shape, metadata.dtype, metadata.buffer, named, None)
     except NkiError as error:
         raise error.at(instruction=f"ncc.{what}") from None
-    one_column = spec is all_gather_v  # the first column is all that is read
-    first = dma_copy(_rows(copy, 0, 2, one_column), _rows(metadata, 0, 2, one_column), name=label)
-    if arguments["has_rdispls"]:
-        first = dma_copy(_rows(copy, 3, 4), _rows(metadata, 3, 4))
-    prepared = Prepared(first.instruction, first.depth)
-    prepared.spec, prepared.arguments, prepared.copy = spec, arguments, copy
+    copied = i.with_args({**i.args, "metadata_tensor": copy})
+    for n, pair in enumerate(zip(rows_read(copied), rows_read(i), strict=True)):
+        done = dma_copy(*pair, name=None if n else label)
+    prepared = Prepared(done.instruction, done.depth)
+    prepared.spec, prepared.arguments = spec, {**arguments, "metadata_tensor": copy}
+    prepared.results = [*zip(rows_written(i), rows_written(copied), strict=True)]
     prepared.loop = tracer.innermost_loop()
     tracer.prepared = prepared
     return prepared
@@ -133,17 +133,16 @@ def _trigger(spec: Spec, prepared: Any, name: Any) -> Any:
         problem = "prepare and trigger stand in different dynamic loops, or only one in a loop"
     else:
         tracer.prepared = None
-        arguments = {**prepared.arguments, "metadata_tensor": prepared.copy}
-        done = spec(**arguments, name=name)
-        if not arguments["recv_counts_known"]:
-            dma_copy(_rows(prepared.arguments["metadata_tensor"], 2, 3), _rows(prepared.copy, 2, 3))
+        done = spec(**prepared.arguments, name=name)
+        for target, source in prepared.results:
+            dma_copy(target, source)
         return done
     message = f"{problem}; each prepare is followed by exactly one trigger of its kind"
     raise CompileError(message, instruction=what, code="collective-prepare")
 
 
-def _check(spec: Spec, arguments: dict[str, Any], tracer: Any) -> None:
-    """Everything that the undivided operation checks, before something is recorded."""
+def _checked(spec: Spec, arguments: dict[str, Any], tracer: Any) -> Instruction:
+    """The undivided operation, after everything that it checks."""
     if tracer.arch.fabric == "switch":
         message = (
             f"prepare and trigger on {tracer.arch.name}, which has NeuronSwitch; allowed: "
@@ -151,9 +150,6 @@ def _check(spec: Spec, arguments: dict[str, Any], tracer: Any) -> None:
         )
         raise invalid(message, code="collective-prepare")
     accepted = {name: role.accept(name, arguments[name]) for name, role in spec.roles.items()}
-    spec.verify(Instruction(spec.name, accepted, "cc", -1, -1), tracer.arch)
-
-
-def _rows(metadata: Any, start: int, stop: int, first_column: bool = False) -> Any:
-    columns = slice(0, 1) if first_column else slice(None)
-    return metadata[(..., slice(start, stop), columns)]
+    i = Instruction(spec.name, accepted, "cc", -1, -1)
+    spec.verify(i, tracer.arch)
+    return i

@@ -6,13 +6,14 @@ A program is the same on every rank, so which one runs it is asked when it runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from nki_dist.forks import cached_property
 from nki_dist.isa.checks import within
 from nki_dist.isa.collectives import roles as r
 from nki_dist.isa.described import wrong_value
-from nki_dist.isa.effects import CLEAN, Effects
+from nki_dist.isa.effects import NOTHING_ELSE
 from nki_dist.isa.operands import Integer, Number, Register
 from nki_dist.isa.registers import set_register
 from nki_dist.isa.spec import DOCS, Kit, current_tracer, instruction
@@ -24,7 +25,7 @@ from nki_dist.program import Instruction, VirtualRegister
 
 @instruction(
     engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.rank_id",
     cost=fixed("register_cycles"),
@@ -41,7 +42,7 @@ def _rank(i: Instruction, kit: Kit) -> list[Operation]:
 
 @instruction(
     engines="sync",
-    effects=Effects(CLEAN, partial=False, bits=None, state=None),
+    effects=NOTHING_ELSE,
     namespace="ncc",
     documented=f"{DOCS}nki.collectives.collective_permute_implicit_current_processing_rank_id",
     checks=[within("channel_id", 0, r.MAX_CHANNELS - 1)],
@@ -59,25 +60,22 @@ def read_ring_rank_id(
     return locals()
 
 
+@dataclass(repr=False)
 class Rings:
     """Places of ranks in their groups, found out once for all ranks of a process."""
 
-    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
-        self._groups = groups
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rings) and self._groups == other._groups
+    groups: Sequence[Sequence[int]]
 
     def __hash__(self) -> int:
-        return hash(len(self._groups))
+        return hash(len(self.groups))
 
     def __repr__(self) -> str:
-        return f"Rings({self._groups})"
+        return f"Rings({self.groups})"
 
     @cached_property
     def places(self) -> dict[int, tuple[int, Sequence[int]]]:
         """By rank, its place in its group and the group."""
-        return {r: (n, group) for group in self._groups for n, r in enumerate(group)}
+        return {r: (n, group) for group in self.groups for n, r in enumerate(group)}
 
 
 @read_ring_rank_id.meaning

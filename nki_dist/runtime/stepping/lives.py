@@ -20,8 +20,8 @@ from collections import Counter
 from typing import Final
 
 from nki_dist.compiler.widen import Rewrite
-from nki_dist.program import Access, Instruction, Program, Storage
-from nki_dist.program.walk import operands
+from nki_dist.program import Instruction, Program, Storage
+from nki_dist.program.walk import accesses, index_tensors
 from nki_dist.tricks import uses
 
 # Without the global lock, counts are split between threads and say less.
@@ -49,10 +49,8 @@ class Lives:
     def detach(self, i: Instruction) -> None:
         """Give an instruction that stays in the program accesses that only it refers to."""
         i.change(self._copy.instruction(i).args)
-        for _, a in operands(i.args):
-            self._recorded[a.storage.number] += 1
-            if a.dynamic is not None and isinstance(a.dynamic.source, Access):
-                self._recorded[a.dynamic.source.storage.number] += 1
+        found = accesses(i)
+        self._recorded.update([a.storage.number for a in (*found, *index_tensors(found))])
 
     def ended(self, number: int, now: int) -> bool:
         """Whether a storage's life has surely ended.

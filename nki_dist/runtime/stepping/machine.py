@@ -29,9 +29,9 @@ from nki_dist.isa.spec import Spec
 from nki_dist.isa.transfers import fixed
 from nki_dist.linking.addresses import inside, outside
 from nki_dist.linking.chains import Chain, Chains
-from nki_dist.linking.facts import run_time_arguments
 from nki_dist.linking.located import raise_at
 from nki_dist.program import Access, Instruction, Program, Storage, psum
+from nki_dist.program.walk import run_time_arguments
 from nki_dist.runtime.cores import make_core
 from nki_dist.runtime.executor import Coroutine, Stopped
 from nki_dist.runtime.overdue import Position
@@ -221,7 +221,6 @@ class Machine:
 
     def _exchange(self, spec: Spec, i: Instruction) -> None:
         assert self.turns is not None
-        self._kit.begin(waits=True)
         generator = self._linker.exchange(i)()
         payload = None
         while generator is not None:

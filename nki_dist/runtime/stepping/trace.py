@@ -14,9 +14,8 @@ program without loops: every round, with a move of the induction register at its
 from __future__ import annotations
 
 import dis
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -26,33 +25,14 @@ from nki_dist.compiler.loop_scope import OpenLoop, refuse_ended
 from nki_dist.compiler.ownership import check_register, foreign, owns
 from nki_dist.compiler.passes.allocate import check_hbm
 from nki_dist.compiler.trace import Trace
-from nki_dist.compiler.trace_loops import Seen
 from nki_dist.errors import CompileError
 from nki_dist.isa import register_move
 from nki_dist.isa.handle import NkiInstruction
-from nki_dist.isa.spec import Spec, released
+from nki_dist.isa.spec import Spec
 from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Instruction, Loop, Program, Storage, VirtualRegister
 from nki_dist.runtime.stepping.machine import Machine, Place
 from nki_dist.runtime.stepping.shown import UNWRITTEN, shown
-
-
-@dataclass
-class _Rounds:
-    """A loop that is going round.
-
-    Attributes:
-        first: ordinal of its first instruction.
-        touched: storages that it has used.
-        fresh: number of the first storage that the current round could make.
-        any: there has been a round.
-    """
-
-    loop: Loop
-    first: int
-    fresh: int
-    any: bool = False
-    touched: set[Storage] = field(default_factory=set)
 
 
 class DebugTrace(Trace):
@@ -78,7 +58,7 @@ class DebugTrace(Trace):
         self.rewritten_late = False
         self.skipped = False
         self._next = 0  # of the block, to be run
-        self._going: list[_Rounds] = []  # `while` statements that go round, the innermost last
+        self._truth = False  # of the register that was asked last
 
     # ---- running --------------------------------------------------------------------------------
 
@@ -188,69 +168,16 @@ class DebugTrace(Trace):
         told = f"; {UNWRITTEN} marks {count} elements that nobody has written" if count else ""
         return f", core={self.machine.place.slot.name}{told}\n{shown(values, unwritten)}\n"
 
-    # ---- the loops of nki.language --------------------------------------------------------------
-
-    def dynamic_range(self, start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
-        loop = self.counted(start, stop, step)
-        frame = sys._getframe(1)  # the function with the `for`, which asks for more
-        rounds = self._begin(loop)
-        assert loop.register is not None
-        for value in self._values(loop):
-            self._round(rounds, value).within(frame)
-            yield loop.register
-            self._end_round(rounds)
-        self._end(rounds)
-
-    def for_loop(
-        self,
-        start: Any,
-        stop: Any,
-        step: Any,
-        body: Callable[[Any], Any],
-        seen: Seen | None = None,
-    ) -> None:
-        loop = self.counted(start, stop, step)
-        rounds = self._begin(loop)
-        for value in self._values(loop):
-            self.check_body(self._round(rounds, value).record(body, seen))
-            self._end_round(rounds)
-        self._end(rounds, function=True)
-
-    def while_loop(self, init: Any, body: Callable[[VirtualRegister], Any]) -> None:
-        loop = self.conditional(init)
-        rounds = self._begin(loop)
-        assert loop.condition is not None
-        while value := self.hold(loop.condition):
-            self.move_condition(loop, self._round(rounds, value).record(body))
-            self._end_round(rounds)
-        self._end(rounds, function=True)
+    # ---- dynamic loops --------------------------------------------------------------------------
 
     def register_truth(self, register: VirtualRegister) -> bool:
         """Its value; of `while register:` also the end of a round and the beginning of the next."""
-        value = bool(self.register_value(register))
+        self._truth = bool(self.register_value(register))
         frame = self.locations.frame(2)
         line = None if frame is None else self._while(frame)
         if frame is None or line is None:
-            return value
-        key = (id(frame), line)
-        if self._open and self._open[-1].key == key:
-            rounds = self._going.pop()
-            self._end_round(rounds)
-            if not value:
-                self._end(rounds)
-                return False
-        elif value:
-            released("while register")
-            rounds = self._begin(Loop("while", self.locations.here(2), None, condition=register))
-        else:
-            self.end_chains()
-            self.skipped = True
-            return False
-        self._going.append(rounds)
-        opened = self._round(rounds)
-        opened.key = key
-        opened.within(frame)
-        return True
+            return self._truth
+        return self.goes_round(register, frame, line)
 
     def _while(self, frame: FrameType) -> int | None:
         """Line of the `while` that asks, or None for any other question.
@@ -268,68 +195,48 @@ class DebugTrace(Trace):
                 raise
             return None  # nothing goes round, as in what is typed in a debugger
 
-    # ---- rounds -------------------------------------------------------------------------------
-
-    def _values(self, loop: Loop) -> range:
-        start, stop = (
-            self.hold(b) if isinstance(b, VirtualRegister) else b for b in (loop.start, loop.stop)
-        )
-        return range(start, stop, loop.step)
-
-    def _begin(self, loop: Loop) -> _Rounds:
+    def rounds(self, loop: Loop) -> Iterator[OpenLoop]:
+        """As many as there are; what a round makes ends when the next one begins."""
         self.check_unordered()
         self.end_chains()
-        loop.outside = len(self.program.storages)
-        return _Rounds(loop, self._ordinal, loop.outside)
+        loop.outside = fresh = len(self.program.storages)
+        whole, opened = OpenLoop(loop, self.block, self._ordinal), None
+        for value in self._values(loop):
+            self.end_chains()
+            fresh = self._finish_storages(loop, fresh)
+            opened = OpenLoop(loop, self.block, self._ordinal)
+            self._open.append(opened)
+            if loop.register is not None:
+                # Not called as kernels do: of the induction register, they may not.
+                super().emit(register_move, {"dst": loop.register, "src": value}, "")
+                self.run_pending()
+            yield opened
+            self.end_chains()
+            self._open.pop()
+            opened.check_carried(self)
+            whole.touched |= opened.touched
+        if opened is None:
+            self.skipped |= loop.rounds is None
+        elif opened.ending(self.program):
+            self._finish_storages(loop, fresh)
+        self.close_loop(whole)
 
-    def _round(self, rounds: _Rounds, value: int | None = None) -> OpenLoop:
-        """Begin a round: what the last one made has ended."""
-        loop, count = rounds.loop, len(self.program.storages)
-        self.end_chains()
-        self._finish_storages(loop, rounds.fresh, count)
-        rounds.fresh, rounds.any = count, True
-        opened = OpenLoop(loop, self.block, self._ordinal)
-        self._open.append(opened)
-        if loop.register is not None and value is not None:
-            # Not called as kernels do: of the induction register, they may not.
-            super().emit(register_move, {"dst": loop.register, "src": value}, "")
-            self.run_pending()
-        return opened
+    def _values(self, loop: Loop) -> Iterable[int]:
+        """What a loop's register holds in its rounds."""
+        if loop.kind == "for":
+            bounds = loop.start, loop.stop
+            start, stop = (self.hold(b) if isinstance(b, VirtualRegister) else b for b in bounds)
+            return range(start, stop, loop.step)
+        if loop.register is None:  # a statement, which has just asked
+            return iter(lambda: int(self._truth), 0)
+        assert loop.condition is not None
+        return iter(partial(self.hold, loop.condition), 0)
 
-    def _end_round(self, rounds: _Rounds) -> None:
-        self.end_chains()
-        done = self._open.pop()
-        done.check_carried(self)
-        rounds.touched |= done.touched
-
-    def _end(self, rounds: _Rounds, function: bool = False) -> None:
-        """What a loop used from outside lives until its end, as it does where it is recorded once.
-
-        Args:
-            function: its body is a function, so nothing that it made may be used afterwards.
-        """
-        loop = rounds.loop
-        if not rounds.any and not _static(loop):
-            self.skipped = True
-        last = max(self._ordinal - 1, 0)
-        for storage in rounds.touched:
-            if storage.number < loop.outside:
-                storage.first = min(storage.first, rounds.first)
-                storage.last = last
-        if self._open:
-            self._open[-1].touched |= rounds.touched
-        ended = OpenLoop(loop, self.block, rounds.first).ending(self.program)
-        if function or ended:
-            self._finish_storages(loop, rounds.fresh, len(self.program.storages))
-
-    def _finish_storages(self, loop: Loop, start: int, stop: int) -> None:
-        """Tensors that a round made are gone."""
-        numbers = [s.number for s in self.program.storages[start:stop] if s.role == "local"]
+    def _finish_storages(self, loop: Loop, start: int) -> int:
+        """Tensors that a round made are gone; returns how many tensors there have been."""
+        storages = self.program.storages
+        numbers = [s.number for s in storages[start:] if s.role == "local"]
         self.ended.update(dict.fromkeys(numbers, loop.location))
         self.run_pending()
         self.machine.memory.forget(numbers)
-
-
-def _static(loop: Loop) -> bool:
-    """Whether the kernel's text says how often it goes round."""
-    return loop.kind == "for" and isinstance(loop.start, int) and isinstance(loop.stop, int)
+        return len(storages)

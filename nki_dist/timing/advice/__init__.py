@@ -15,7 +15,8 @@ from typing import Final
 
 from nki_dist.timing.advice.rules import RULES
 from nki_dist.timing.advice.suspect import Suspect, spent_on
-from nki_dist.timing.replay import Launch, Part
+from nki_dist.timing.fixed import Part
+from nki_dist.timing.replay import Launch
 from nki_dist.timing.timeline import Timeline
 
 MOST: Final = 5

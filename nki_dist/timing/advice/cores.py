@@ -15,8 +15,7 @@ from nki_dist.timing.advice.suspect import (
     durations,
     executed,
 )
-from nki_dist.timing.fixed import Fixed
-from nki_dist.timing.replay import Part
+from nki_dist.timing.fixed import Fixed, Part
 from nki_dist.timing.timeline import Timeline
 
 _UNEQUAL: Final = 1.1  # times the mean that the busiest core works

@@ -1,9 +1,9 @@
 """Finds tiles of few partitions whose rows could be cut in pieces, and what else that would change.
 
 Another place for rows concerns all that touches a tile, so tiles that meet in an instruction are of
-one pack. Rows can be cut in pieces where each element is worked on alone, or rows are reduced to a
-few results that can be put together later. What mixes partitions (a transpose, a shuffle, a product
-that reads a tile) says which row is where, and rules that out.
+one pack. Rows can be cut in pieces where each element is worked on alone. What mixes elements of a
+row (a sum, a scan) or partitions (a transpose, a shuffle, a product that reads a tile) says which
+is where, and rules that out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from nki_dist.arch import Arch
 from nki_dist.isa import INSTRUCTIONS
 from nki_dist.isa.effects import State
 from nki_dist.program import Access, Instruction, instructions
+from nki_dist.timing.footprint import joined
 from nki_dist.timing.order import OrderGraph
 
 LONG: Final = 64  # elements of a row, which take about as long as an instruction's start
-_RESULTS: Final = 8  # elements that a row is reduced to, at most
 
 
 @dataclass
@@ -32,7 +32,6 @@ class Pack:
         rows: partitions of the tile that has most.
         row: elements of the longest row.
         splits: rows can be cut in pieces.
-        totals: ordinals after which the results for pieces of a row are put together.
     """
 
     longest: Mapping[int, int]
@@ -40,68 +39,36 @@ class Pack:
     rows: int = 1
     row: int = 0
     splits: bool = True
-    totals: set[int] = field(default_factory=set)
-    _partial: dict[int, int] = field(default_factory=dict)  # storage: who wrote it last
 
     def length(self, accesses: Sequence[Access]) -> int:
         """Elements of the longest row among these, or 0 if all their tiles have short ones."""
         long = [a for a in accesses if self.longest.get(a.storage.number, 0) >= LONG]
         return max([a.free_size for a in long], default=0)
 
-    def add(self, i: Instruction, reads: list[Access], writes: list[Access]) -> None:
+    def add(self, i: Instruction, accesses: Sequence[Access]) -> None:
         """The next instruction of the program that touches the pack."""
-        on_chip = [a for a in (*reads, *writes) if a.region.on_chip]
+        on_chip = [a for a in accesses if a.region.on_chip]
         mine = [a for a in on_chip if a.storage.number in self.longest]
         length = self.length(on_chip)
         self.rows = max(self.rows, *(a.storage.partitions for a in mine))
         self.row = max(self.row, length)
-        if i.engine == "tensor":
-            self.splits &= not length
-        else:
+        alone = len(mine) == len(on_chip) and _by_element(i, on_chip)
+        self.splits &= not length or alone
+        if i.engine != "tensor":
             self.members.append(i)
-            by_row, by_element = _alone(i, on_chip) if len(mine) == len(on_chip) else (False, False)
-            short = min([w.free_size for w in writes], default=0)  # none by what reads registers
-            fits = by_element or (by_row and short <= _RESULTS)
-            gathers = length > short and any(self.length([w]) for w in writes)
-            self.splits &= not length or (fits and (by_element or not gathers))
-        self._follow(i, reads, writes, length)
-
-    def _follow(
-        self, i: Instruction, reads: list[Access], writes: list[Access], length: int
-    ) -> None:
-        """Results for pieces of rows, until they are used otherwise."""
-        partial = self._partial
-        found = [a.storage.number for a in reads if a.storage.number in partial]
-        small = not length and i.engine not in ("tensor", "dma")
-        if not small:
-            self.totals.update(partial[n] for n in found)
-        for w in writes:
-            number = w.storage.number
-            if (
-                number in self.longest
-                and self.longest[number] < LONG
-                and ((small and found) or (length and i.engine != "dma"))
-            ):
-                partial[number] = i.ordinal
-            elif number not in found:
-                partial.pop(number, None)
 
 
-def _alone(i: Instruction, on_chip: list[Access]) -> tuple[bool, bool]:
-    """Whether rows, and whether elements are worked on alone."""
+def _by_element(i: Instruction, on_chip: list[Access]) -> bool:
+    """Whether elements are worked on alone."""
     spec = INSTRUCTIONS[i.opcode]
     effects = spec.effects
     if not spec.writes(i) or spec.synchronises or effects.state in (State.RANDOM, State.PRINTED):
-        return False, False
+        return False
     if any(a.dynamic is not None for a in on_chip) or len({a.shape[0] for a in on_chip}) > 1:
-        return False, False
+        return False
     if i.engine == "dma":
-        moves = effects.copies and len(on_chip) == 1
-        return moves, moves
-    sizes = [a.free_size for a in on_chip]
-    named = effects.unwritten.sources and not effects.partial
-    reduces = bool(named) and spec.writes(i)[0].free_size < max(sizes)
-    return effects.by_row or reduces, effects.by_element
+        return effects.copies and len(on_chip) == 1
+    return i.engine != "tensor" and effects.by_element
 
 
 def packs(graph: OrderGraph, arch: Arch) -> list[Pack]:
@@ -125,24 +92,9 @@ def packs(graph: OrderGraph, arch: Arch) -> list[Pack]:
             touching.append((i, numbers))
     if max(few.values(), default=0) < LONG:
         return []
-    roots = _joined(few, [numbers for _, numbers in touching])
+    roots = joined(numbers for _, numbers in touching)
     found: dict[int, Pack] = {}
     for i, numbers in touching:
-        found.setdefault(roots[numbers[0]], Pack(few)).add(i, *graph.tensors[i.ordinal])
+        reads, writes = graph.tensors[i.ordinal]
+        found.setdefault(roots[numbers[0]], Pack(few)).add(i, (*reads, *writes))
     return [pack for pack in found.values() if pack.row >= LONG]
-
-
-def _joined(items: Mapping[int, int], groups: Sequence[Sequence[int]]) -> dict[int, int]:
-    """For each item one that stands for all that groups connect with it."""
-    parent = {n: n for n in items}
-
-    def root(n: int) -> int:
-        while parent[n] != n:
-            parent[n] = parent[parent[n]]
-            n = parent[n]
-        return n
-
-    for first, *rest in groups:
-        for n in rest:
-            parent[root(n)] = root(first)
-    return {n: root(n) for n in items}

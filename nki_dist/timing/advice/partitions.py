@@ -2,11 +2,11 @@
 
 An engine takes as long for one partition as for all, and a DMA engine serves eight of them, so a
 tile of few partitions with long rows leaves most of both unused. Idle partitions can get pieces of
-each row; `packs` says when. Where results for pieces of a row are put together, the replay has two
-products and two small instructions of Vector.
+each row; `packs` says when.
 
-Doesn't see: masks and gathers that follow rules of their own (`affine_select`, `local_gather`), a
-few rows of a tile that has more, tiles whose addresses on chip are only known at run time.
+Doesn't see: rows that are reduced, masks and gathers that follow rules of their own
+(`affine_select`, `local_gather`), a few rows of a tile that has more, tiles whose addresses on chip
+are only known at run time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nki_dist.arch import Arch
-from nki_dist.isa.timing_rules import issue_cycles, product_cycles
 from nki_dist.program import Instruction
 from nki_dist.timing.advice.packs import Pack, packs
 from nki_dist.timing.advice.suspect import Spent, Suspect, costliest, distinct
 from nki_dist.timing.dma import shared
-from nki_dist.timing.engines import drain_ns
-from nki_dist.timing.fixed import Fixed
-from nki_dist.timing.replay import Part
+from nki_dist.timing.fixed import Fixed, Part
 from nki_dist.timing.timeline import Timeline
 
 
@@ -78,29 +75,25 @@ class _Costs:
 
     def __init__(self, part: Part, arch: Arch) -> None:
         self._part, self._arch = part, arch
-        self._cache: dict[tuple[float, ...], Fixed] = {}
+        self._cache: dict[tuple[int, int], Fixed] = {}
 
     def in_pieces(self, i: Instruction, pack: Pack, most: int) -> Fixed:
         """With rows cut in up to `most` pieces."""
         fixed, pair = self._part.fixed[i.ordinal], self._part.graph.tensors[i.ordinal]
         on_chip = [a for accesses in pair for a in accesses if a.region.on_chip]
         pieces = min(most, pack.length(on_chip))
-        total = i.ordinal in pack.totals
-        if pieces <= 1 and not total:
+        if pieces <= 1:
             return fixed
-        key = (id(fixed), pieces, total)
+        key = (id(fixed), pieces)
         if key not in self._cache:
-            better = fixed
-            if pieces > 1 and fixed.transfer is not None:
+            if fixed.transfer is not None:
                 rows = max([a.shape[0] for a in on_chip]) * pieces
                 moved = shared(fixed.transfer, fixed.cost, rows, self._arch)
-                better = replace(fixed, transfer=moved)
-            elif pieces > 1:
+                self._cache[key] = replace(fixed, transfer=moved)
+            else:
                 start = min(_start_ns(i.engine, self._arch), fixed.occupancy)
-                better = replace(fixed, occupancy=start + (fixed.occupancy - start) / pieces)
-            if total:
-                better = replace(better, drain=better.drain + _put_together_ns(self._arch))
-            self._cache[key] = better
+                shorter = start + (fixed.occupancy - start) / pieces
+                self._cache[key] = replace(fixed, occupancy=shorter)
         return self._cache[key]
 
 
@@ -108,12 +101,3 @@ def _start_ns(engine: str, arch: Arch) -> float:
     """What an instruction of a compute engine takes whatever the size of its tiles."""
     cycles = arch.gpsimd_start if engine == "gpsimd" else arch.access_cycles
     return cycles / arch.engine_clock_ghz[engine]
-
-
-def _put_together_ns(arch: Arch) -> float:
-    """Results of pieces turned, reduced, spread again and copied out of PSUM."""
-    tensor, vector = (arch.engine_clock_ghz[name] for name in ("tensor", "vector"))
-    product = product_cycles(arch.partitions, arch.partitions, arch) / tensor
-    small = issue_cycles(arch.partitions, arch) / vector
-    each = (product + drain_ns("tensor", arch), small + drain_ns("vector", arch))
-    return 2 * (sum(each) + 2 * arch.semaphore_ns)

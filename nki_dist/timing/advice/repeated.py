@@ -21,8 +21,8 @@ from nki_dist.timing.advice.suspect import (
     executed,
 )
 from nki_dist.timing.advice.values import repetitions
+from nki_dist.timing.fixed import Part
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import Timeline
 
 _SHARE: Final = 0.5  # of SBUF that tiles may take which stay

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 from nki_dist.arch import Arch
 from nki_dist.program import Instruction, Program, instructions
 from nki_dist.timing.critical import critical_path
-from nki_dist.timing.fixed import Fixed, describe
+from nki_dist.timing.fixed import Fixed, Part, describe
 from nki_dist.timing.order import OrderGraph
-from nki_dist.timing.replay import Part
 from nki_dist.timing.timeline import CoreTimeline, Timeline
 
 Change: TypeAlias = "Callable[[int, Part], Part]"

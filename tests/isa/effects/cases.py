@@ -15,9 +15,9 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist.isa.collectives.rank_registers import read_rank_id, read_ring_rank_id
 from nki_dist.isa.device_print import device_print
-from nki_dist.isa.language_math import language_math
 from nki_dist.isa.registers import register_move
 from nki_dist.isa.scalar import NkiScalar, scalar_arithmetic
+from nki_dist.isa.unary import language_math
 from tests.isa.effects.running import Case
 
 F32, BF16, U8 = nl.float32, nl.bfloat16, nl.uint8

@@ -13,6 +13,7 @@ from nki_dist.arch.model import Dma, Fabric
 from nki_dist.collectives.algorithms import ALGORITHMS
 from nki_dist.collectives.choose import choose
 from nki_dist.collectives.cost import all_to_all_ns, cost_ns, move_ns
+from nki_dist.collectives.members import Members
 from nki_dist.collectives.question import Question, RankLayout
 from nki_dist.isa.effects import Meets
 from nki_dist.topology.topology import Topology
@@ -77,8 +78,8 @@ def _costs(a: Arch) -> Iterator[float]:
             question = Question("all_reduce", nbytes, tuple(range(ranks)), layout, a)
             for algorithm in ALGORITHMS:
                 if algorithm.fits(question):
-                    yield cost_ns(question, choose(question, algorithm.name), topology)
-            yield all_to_all_ns(question, topology)
+                    yield cost_ns(Members(question, topology), choose(question, algorithm.name))
+            yield all_to_all_ns(Members(question, topology))
             for far in (1, 4, 8, ranks - 1):
                 pair = Question("collective_permute", nbytes, (0, far), layout, a)
-                yield move_ns(pair, topology, 1, 2)
+                yield move_ns(Members(pair, topology), 1, 2)
