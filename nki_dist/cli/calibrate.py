@@ -5,7 +5,7 @@ times that you measured, and write them to a file. Worlds take it as nki.World(a
 kernels and estimates by NKI_DIST_ARCH=FILE.
 
 MEASURED is a CSV file with a line for each program and these columns:
-  program      a script as for nki-dist rank, relative to the CSV file's folder
+  program      a script or a compiled kernel, as for nki-dist rank; from the CSV file's folder on
   measured_us  what a device profiler shows for all its launches together, in microseconds
   platform     trn1, trn2 or trn3; may be left out, as in nki-dist run
   lnc          cores of kernels without a grid; may be left out
@@ -58,7 +58,6 @@ def register(subparsers: Any) -> None:
         run,
         least=LEAST,
     )
-    parser.set_defaults(forks=True)
     parser.add_argument(
         "--output",
         "-o",

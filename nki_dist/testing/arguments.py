@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_dist import dtypes, frameworks
 from nki_dist.errors import LaunchError
-from nki_dist.launcher.binding import PerRank, of_rank
+from nki_dist.launcher.binding import of_rank
 from nki_dist.program.pytree import flatten, tree_map
 from nki_dist.testing.cases import Case
 
@@ -73,7 +73,7 @@ class Arguments:
         """Copies for a launch, per rank."""
         return [copied(call) for call in self._ranks]
 
-    def for_reference(self, upcast: bool, change: float = 0.0, draw: int = 0) -> list[Call]:
+    def for_reference(self, upcast: bool, change: float, draw: int) -> list[Call]:
         """Copies for the reference, per rank.
 
         Args:
@@ -99,11 +99,6 @@ class Arguments:
         return [tree_map(prepared, call, is_array) for call in self._ranks]
 
 
-def for_world(calls: list[Call]) -> Call:
-    """Arguments of `World.run` from those of the ranks."""
-    return _merged(calls, PerRank)
-
-
 def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any]:
     """What the reference returns for each rank.
 
@@ -114,7 +109,7 @@ def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any
         LaunchError: it returned something else than a list with one entry per rank. What the
             reference raises itself is passed on.
     """
-    args, kwargs = _merged(calls, list) if len(calls) > 1 else calls[0]
+    args, kwargs = merged(calls, list) if len(calls) > 1 else calls[0]
     taken = {k: v for k, v in kwargs.items() if arrays(v) or _takes(reference, k)}
     tensors = {k: v for k, v in taken.items() if arrays(v)}
     if tensors and not any(_takes(reference, k) for k in tensors):  # such as np.exp: in order
@@ -134,8 +129,8 @@ def call_reference(reference: Callable[..., Any], calls: list[Call]) -> list[Any
     return list(result)
 
 
-def _merged(calls: list[Call], several: Callable[[list[Any]], Any]) -> Call:
-    """One call: what holds arrays in `several`, the rest as rank 0 has it."""
+def merged(calls: list[Call], several: Callable[[list[Any]], Any]) -> Call:
+    """One call of those of the ranks: what holds arrays in `several`, the rest as rank 0 has it."""
     if len(calls) == 1:
         return calls[0]
 

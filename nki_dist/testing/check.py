@@ -225,7 +225,7 @@ class _Grader:
         tolerance = Tolerance(case.rtol, case.atol)
         for trial in trials:
             assert trial.compiled is not None and trial.launched is not None
-            trial.verdict = Judge(
+            trial.wrong, trial.differences = Judge(
                 expected,
                 self.output_dtypes,
                 tolerance if tolerance.given else self.tolerance,
@@ -239,15 +239,14 @@ class _Grader:
 
 def _compare_core_counts(trials: Sequence[Trial]) -> None:
     """Say so when the same arguments are right on another number of cores."""
-    right = [t.lnc for t in trials if not t.verdict.failures]
+    right = [t.lnc for t in trials if not t.wrong]
     for trial in trials:
-        if right and trial.verdict.failures:
+        if right and trial.wrong:
             cores = " and ".join(map(str, right))
             told = (
                 f"on {cores} core{'s' if right != [1] else ''} the same arguments are right; look "
                 "at what depends on nl.program_id and nl.num_programs, and at what cores share"
             )
-            trial.verdict.failures = [
-                replace(f, hint=f"{f.hint}; {told}" if f.hint else told)
-                for f in trial.verdict.failures
+            trial.wrong = [
+                replace(f, hint=f"{f.hint}; {told}" if f.hint else told) for f in trial.wrong
             ]

@@ -68,19 +68,6 @@ def default_tolerance(dtype: DType, want: Array) -> Array:
     return np.asarray(ROUNDINGS[dtype.bits] * unit_roundoff(dtype) * (size + scale) + least)
 
 
-@dataclass
-class Comparison:
-    """An output beside the reference's.
-
-    Attributes:
-        difference: of the elements that were compared; None for packed types.
-        failure: what is wrong, or None.
-    """
-
-    difference: Difference | None
-    failure: Failure | None
-
-
 def compare(
     output: str,
     got: Array,
@@ -88,7 +75,7 @@ def compare(
     skipped: Array,
     tolerance: Tolerance,
     moved: Callable[[float], Array],
-) -> Comparison:
+) -> tuple[Difference | None, Failure | None]:
     """Compare values; shapes are equal and dtypes as they should be.
 
     Args:
@@ -98,10 +85,14 @@ def compare(
         skipped: bool of the same shape: elements that aren't judged.
         tolerance: of the user's.
         moved: how far the reference goes when its inputs are changed by so much, relatively.
+
+    Returns:
+        The difference of the elements that were compared, None for packed types; and what is wrong,
+        if anything is.
     """
     dtype = dtypes.of(got.dtype)
     if dtype.is_mx:
-        return _bits(output, ~same_bits(got, want) & ~skipped)
+        return None, _bits(output, ~same_bits(got, want) & ~skipped)
     value, expected = _as_numbers(got), _as_numbers(want)
     if not dtype.is_float and expected.dtype.kind == "f":
         expected = np.rint(expected)
@@ -123,7 +114,7 @@ def compare(
             allowed = allowed + ROUNDINGS[dtype.bits] * moved(u)
             wrong = ~(error <= allowed)
         difference = _difference(output, value, expected, error, allowed, wrong, skipped)
-    return Comparison(difference, _wrong_value(difference, value, expected, wrong, allowed))
+    return difference, _wrong_value(difference, value, expected, wrong, allowed)
 
 
 def _as_numbers(array: Array) -> Array:
@@ -200,13 +191,12 @@ def same_bits(a: Array, b: Array) -> Array:
     return np.asarray(mine == other)
 
 
-def _bits(output: str, wrong: Array) -> Comparison:
+def _bits(output: str, wrong: Array) -> Failure | None:
     count = int(np.count_nonzero(wrong))
     if not count:
-        return Comparison(None, None)
+        return None
     message = f"{count:,} of {wrong.size:,} elements of {output} have other bits, in {box(wrong)}"
-    numbers = {"wrong": count, "elements": wrong.size}
-    return Comparison(None, Failure("wrong-value", message, numbers=numbers))
+    return Failure("wrong-value", message, numbers={"wrong": count, "elements": wrong.size})
 
 
 def box(mask: Array) -> str:

@@ -26,10 +26,9 @@ def left(result: Any, inputs: Sequence[Any]) -> Left:
     Args:
         inputs: as they are afterwards, in the order of the launch's.
     """
-    outputs: Left = {
-        path: _as_array(path, leaf) for path, leaf in _walk("", result) if leaf is not None
-    }
-    return {**outputs, **{n: frameworks.to_numpy(array) for n, array in enumerate(inputs)}}
+    leaves = ((path, leaf) for path, leaf in _walk("", result) if leaf is not None)
+    found: Left = {path: _as_array(path, leaf) for path, leaf in leaves}
+    return found | dict(enumerate(map(frameworks.to_numpy, inputs)))
 
 
 def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -44,11 +43,7 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _called(
-    reference: Callable[..., Any],
-    arguments: Arguments,
-    upcast: bool,
-    change: float = 0.0,
-    draw: int = 0,
+    reference: Callable[..., Any], arguments: Arguments, upcast: bool, change: float, draw: int
 ) -> list[Left]:
     """What one call of the reference leaves, per rank."""
     calls = arguments.for_reference(upcast, change, draw)
@@ -72,7 +67,7 @@ class Expected:
         self._call = partial(_called, reference, arguments, upcast)
         self._moved: dict[float, list[list[Left]]] = {}
         try:
-            self.left = self._call()
+            self.left = self._call(0.0, 0)
         except NkiError:
             raise
         except Exception as error:

@@ -24,14 +24,6 @@ _KINDS: Final = {"float64": ("float",), "int64": ("int", "uint"), "uint64": ("in
 }
 
 
-@dataclass
-class Verdict:
-    """Failures and differences, collected."""
-
-    failures: list[Failure] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
-
-
 def unlike(first: Sequence[Left], second: Sequence[Left]) -> dict[tuple[int, str | int], Array]:
     """Where bits of two launches differ, by rank and path of an output or number of an input."""
     found = {}
@@ -66,10 +58,11 @@ class Judge:
     writes: Sequence[str]
     launched: Sequence[Left]
     unstored: Mapping[tuple[int, str | int], Array]
-    verdict: Verdict = field(default_factory=Verdict)
+    failures: list[Failure] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
-    def judge(self) -> Verdict:
-        """Compare the launch with the reference."""
+    def judge(self) -> tuple[list[Failure], list[Difference]]:
+        """Compare the launch with the reference: what is wrong, and how far outputs are off."""
         for rank in range(len(self.launched)):
             self._outputs(rank)
         for rank, got in enumerate(self.launched):
@@ -77,21 +70,20 @@ class Judge:
                 if root(signature.name) in self.writes:
                     name = f"argument {signature.name}{self._of(rank)}"
                     self._values(name, rank, index, got[index], self.expected.left[rank][index])
-        self.verdict.differences.sort(key=lambda d: -d.share)
-        return self.verdict
+        self.differences.sort(key=lambda d: -d.share)
+        return self.failures, self.differences
 
     def _of(self, rank: int) -> str:
         """What names have to say of a rank."""
         return f" of rank {rank}" if len(self.launched) > 1 else ""
 
     def _outputs(self, rank: int) -> None:
-        failures = self.verdict.failures
         returned, meant = (
             {path: array for path, array in left[rank].items() if isinstance(path, str)}
             for left in (self.launched, self.expected.left)
         )
         if list(returned) != list(meant):
-            failures.append(
+            self.failures.append(
                 Failure(
                     "wrong-structure",
                     f"the kernel returns {_structure([*returned])}{self._of(rank)}, the reference "
@@ -104,9 +96,9 @@ class Judge:
             name, got = f"output{path}{self._of(rank)}", returned[path]
             allowed, reason = self._allowed(n, want.dtype)
             if dtypes.of(got.dtype) not in allowed:
-                failures.append(self._wrong_dtype(name, got, allowed, reason))
+                self.failures.append(self._wrong_dtype(name, got, allowed, reason))
             elif got.shape != want.shape:
-                failures.append(
+                self.failures.append(
                     Failure(
                         "wrong-shape",
                         f"{name} has shape {got.shape}, the reference's {want.shape}",
@@ -122,9 +114,9 @@ class Judge:
         skipped = np.ma.getmaskarray(want).copy()
         never = self.unstored.get((rank, where))
         if never is not None and (missing := never & ~skipped).any():
-            self.verdict.failures.append(_never_stored(name, missing))
+            self.failures.append(_never_stored(name, missing))
             skipped |= missing
-        result = compare(
+        difference, failure = compare(
             name,
             got,
             np.ma.getdata(want),
@@ -132,10 +124,10 @@ class Judge:
             self.tolerance,
             lambda change: self.expected.moved(rank, where, change),
         )
-        if result.difference is not None:
-            self.verdict.differences.append(result.difference)
-        if result.failure is not None:
-            self.verdict.failures.append(result.failure)
+        if difference is not None:
+            self.differences.append(difference)
+        if failure is not None:
+            self.failures.append(failure)
 
     def _allowed(self, n: int, reference: np.dtype[Any]) -> tuple[list[DType], str]:
         """Which dtypes an output may have, and why."""
@@ -245,10 +237,9 @@ def beyond(limits: Limits, time_us: float, compiled: Compiled) -> list[Failure]:
                 numbers={"got": time_us, "most": limits.time_us},
             )
         )
-    per_partition = " per partition"
     for what, got, most, unit in (
-        ("SBUF", peak(compiled, "sbuf"), limits.sbuf_bytes, per_partition),
-        ("PSUM", peak(compiled, "psum"), limits.psum_bytes, per_partition),
+        ("SBUF", peak(compiled, "sbuf"), limits.sbuf_bytes, " per partition"),
+        ("PSUM", peak(compiled, "psum"), limits.psum_bytes, " per partition"),
         ("HBM", hbm_bytes(compiled), limits.hbm_bytes, " apart from the inputs"),
     ):
         if most is not None and got > most:

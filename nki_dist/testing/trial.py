@@ -18,17 +18,17 @@ from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.encode import encode
 from nki_dist.compiler.locations import Locations, kernel_location
 from nki_dist.errors import LaunchError, NkiWarning, UnwrittenOutputWarning
+from nki_dist.launcher.binding import PerRank
 from nki_dist.launcher.checking import Checker, UnknownResult
 from nki_dist.launcher.kernel import Kernel
 from nki_dist.launcher.results import Run
 from nki_dist.launcher.session import session
 from nki_dist.launcher.world import World
-from nki_dist.testing.arguments import Arguments, Call, arrays, for_world
+from nki_dist.testing.arguments import Arguments, Call, arrays, merged
 from nki_dist.testing.cases import Case
 from nki_dist.testing.deadline import TimeOver, deadline
 from nki_dist.testing.expected import Left, left
 from nki_dist.testing.judge import (
-    Verdict,
     beyond,
     changed_inputs,
     hbm_bytes,
@@ -36,7 +36,7 @@ from nki_dist.testing.judge import (
     root,
     unlike,
 )
-from nki_dist.testing.report import Failure, Limits, Result
+from nki_dist.testing.report import Difference, Failure, Limits, Result
 
 UNCHECKED: Final = "check_kernel compares values where kernels are run, and this one wasn't"
 GRACE: Final = 5.0  # seconds that a world has to give up by itself, knowing more
@@ -44,7 +44,12 @@ GRACE: Final = 5.0  # seconds that a world has to give up by itself, knowing mor
 
 @dataclass
 class Trial:
-    """One set of arguments on one number of cores, and what is known so far."""
+    """One set of arguments on one number of cores, and what is known so far.
+
+    Attributes:
+        failures: what is wrong whatever the reference says.
+        wrong, differences: what it says.
+    """
 
     case: Case
     arguments: Arguments
@@ -57,7 +62,8 @@ class Trial:
     unstored: dict[tuple[int, str | int], Any] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
-    verdict: Verdict = field(default_factory=Verdict)
+    wrong: list[Failure] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
     def forget(self, everything: bool) -> None:
         """Give memory back: what the launch left, unless it is to be compared with another."""
@@ -78,8 +84,8 @@ class Trial:
             str(self.case),
             self.case.data_text,
             self.lnc,
-            tuple(self.failures + [self._placed(f) for f in self.verdict.failures]),
-            tuple(self.verdict.differences),
+            tuple(self.failures + [self._placed(f) for f in self.wrong]),
+            tuple(self.differences),
             self.time_us,
             None if c is None else peak(c, "sbuf"),
             None if c is None else peak(c, "psum"),
@@ -128,7 +134,7 @@ class Runner:
         """A launch, and the arguments as it left them."""
         world = self.world(trial.lnc, checks)
         calls = trial.arguments.fresh()
-        args, kwargs = for_world(calls)
+        args, kwargs = merged(calls, PerRank)
         try:
             with deadline(None if self.timeout is None else self.timeout + GRACE):
                 return world.run(self.kernel, *args, profile=True, **kwargs), calls
@@ -144,7 +150,7 @@ class Runner:
 
     def _compile(self, trial: Trial) -> Compiled:
         world = self.world(trial.lnc, self.checks)
-        args, kwargs = for_world(trial.arguments.fresh())
+        args, kwargs = merged(trial.arguments.fresh(), PerRank)
         try:
             with deadline(self.timeout):
                 return world.compile(self.kernel, *args, **kwargs)

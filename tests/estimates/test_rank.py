@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from nki_dist.cli import main, rank
+from nki_dist.cli import rank
 from nki_dist.cli.shared import programs as _programs
 from nki_dist.cli.shared import timed as _timed
 from nki_dist.cli.shared.programs import Task
 from nki_dist.timing.band import APART, HELD, groups
+from tests.estimates.apart import main
 
 KERNEL = """
 import numpy as np

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,6 @@ def test_nothing_to_report():
             "remove /tmp/ray/ray_current_cluster",
         ),
         ({"disk": 1 << 20}, "RAY_TMPDIR", "warn", "make room"),
-        ({"disk": -1}, "RAY_TMPDIR", "warn", "can't be looked at"),
         ({"files": 1024}, "open files", "warn", "ulimit -n 4096"),
     ],
 )
@@ -86,6 +86,13 @@ def test_addresses_are_tried_as_launches_try_them(address, said, monkeypatch, tm
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     refusal = doctor.look().refusals.get(address, "")
     assert said in refusal and bool(said) == bool(refusal)
+
+
+def test_a_folder_that_ray_has_to_make(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "of" / "ray"))
+    machine = doctor.look()
+    assert machine.folder == str(tmp_path / "of" / "ray")
+    assert machine.disk == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
 
 
 def test_a_file_that_leads_to_a_cluster_that_is_gone(monkeypatch, tmp_path):

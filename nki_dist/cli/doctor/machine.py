@@ -57,7 +57,7 @@ class Machine:
             the environment, and that which `ray start` left for `RAY_ADDRESS=auto`.
         last_cluster: the latter, or "".
         sessions: folders of the Rays that run here, and their processes.
-        folder, disk: where Ray keeps sockets and logs, and the bytes left there; -1 if unknown.
+        folder, disk: where Ray keeps sockets and logs, and the bytes left there.
         files: how many a process may open; -1 for any number.
     """
 
@@ -88,6 +88,7 @@ def look() -> Machine:
     environment = dict(os.environ)
     shm = shutil.disk_usage(SHM) if os.path.isdir(SHM) else None
     folder = environment.get(FOLDER) or environment.get("TMPDIR") or "/tmp"
+    there = next(f for f in (Path(folder), *Path(folder).parents) if os.path.isdir(f))  # so far
     last = _read(Path(folder, "ray", "ray_current_cluster"))
     return Machine(
         packages={name: _package(name) for name in (*PACKAGES, *_OPTIONAL)},
@@ -99,7 +100,7 @@ def look() -> Machine:
         last_cluster=last,
         sessions=_sessions(),
         folder=folder,
-        disk=_free(folder),
+        disk=shutil.disk_usage(there).free,
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     )
 
@@ -140,13 +141,6 @@ def _read(file: Path) -> str:
         return file.read_text(errors="replace").strip()
     except OSError:  # there is none, or not for this user
         return ""
-
-
-def _free(folder: str) -> int:
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return -1
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -226,9 +220,6 @@ def check_running(m: Machine) -> Iterator[Finding]:
 
 def check_folder(m: Machine) -> Iterator[Finding]:
     """Where Ray keeps sockets, logs and spilled objects."""
-    if m.disk < 0:
-        yield Finding("warn", FOLDER, f"{m.folder} can't be looked at", "Ray has to make it")
-        return
     fix = f"logs and spilled objects go there: make room, or set {FOLDER} to another folder"
     level, fix = ("warn", fix) if m.disk < DISK else ("ok", "")
     yield Finding(level, FOLDER, f"{m.folder}: {m.disk / GIB:.1f} GiB free", fix)

@@ -33,6 +33,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from nki_dist.cli.nccom_test import options
@@ -61,15 +62,15 @@ class Row:
     """One size.
 
     Attributes:
+        algorithm: its name.
         us: simulated time, in microseconds.
-        algorithm: its name, as the guide writes it.
         scale: bytes of the unit of bandwidths.
     """
 
     plan: Plan
     size: int
-    us: float
     algorithm: str
+    us: float
     scale: int
 
     @property
@@ -95,7 +96,7 @@ class Row:
             cells[f"time:{stat}(us)"] = self.us
         cells["algbw(GB/s)"], cells["busbw(GB/s)"] = self.algbw, self.busbw
         if arguments.show_algorithm:
-            cells["algorithm"] = self.algorithm
+            cells["algorithm"] = _SHOWN.get(self.algorithm, self.algorithm)
         return cells
 
 
@@ -106,20 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
         LaunchError: wrong options.
     """
     options.settle(arguments)
-    plan, sizes, checker = _prepared(arguments)
-    if ignored := options.without_effect(arguments):
-        _note(f"no effect on simulated time: {', '.join(ignored)}")
-    rows = [_row(plan, size, _UNITS[arguments.bandwidth_unit]) for size in sizes]
-    report, errors = _reported(arguments, plan, rows, checker)
-    if arguments.report_to_json_file:
-        _write(arguments.report_to_json_file, report)
-    if errors:
-        print(f"{errors} errors found - test failed")
-    return 1 if errors else 0
-
-
-def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Checker]:
-    """What is measured and checked; options have been settled."""
     plan = options.plan_of(arguments)
     sizes = sizes_of(
         plan,
@@ -132,26 +119,25 @@ def _prepared(arguments: argparse.Namespace) -> tuple[Plan, tuple[int, ...], Che
     checker = Checker(plan, arguments.check or "random", arguments.seed, limit)
     if arguments.check:
         checker.check_world()
-    return plan, sizes, checker
-
-
-def _reported(
-    arguments: argparse.Namespace, plan: Plan, rows: Sequence[Row], checker: Checker
-) -> tuple[dict[str, Any], int]:
-    """A printed table, as data with what was checked, and the number of errors."""
+    if ignored := options.without_effect(arguments):
+        _note(f"no effect on simulated time: {', '.join(ignored)}")
+    rows = [
+        Row(plan, size, *plan.time_us(size), _UNITS[arguments.bandwidth_unit]) for size in sizes
+    ]
     cells = [row.cells(arguments) for row in rows]
     print("\n".join(table(cells)))
     print(f"Avg bus bandwidth:\t{sum(row.busbw for row in rows) / len(rows):.4f}GB/s", flush=True)
     report: dict[str, Any] = {"results": cells, "config": _config(arguments, plan)}
-    if not arguments.check:
-        return report, 0
-    report["check"] = checker.run(tuple(dict.fromkeys(row.size for row in rows)), _note)
-    return report, len(report["check"]["wrong"])
-
-
-def _row(plan: Plan, size: int, scale: int) -> Row:
-    name, us = plan.time_us(size)
-    return Row(plan, size, us, _SHOWN.get(name, name), scale)
+    errors = 0
+    if arguments.check:
+        report["check"] = checker.run(tuple(dict.fromkeys(sizes)), _note)
+        errors = len(report["check"]["wrong"])
+    if file := arguments.report_to_json_file:
+        with writing("--report-to-json-file", file):
+            Path(file).write_text(json.dumps(report, indent=4), encoding="utf-8")
+    if errors:
+        print(f"{errors} errors found - test failed")
+    return 1 if errors else 0
 
 
 def table(rows: Sequence[dict[str, int | float | str]]) -> list[str]:
@@ -173,11 +159,6 @@ def _config(arguments: argparse.Namespace, plan: Plan) -> dict[str, Any]:
     }
     t = plan.topology
     return {**given, "platform": t.arch.instance, "lnc": t.lnc, "instances": t.instances}
-
-
-def _write(file: str, report: dict[str, Any]) -> None:
-    with writing("--report-to-json-file", file), open(file, "w", encoding="utf-8") as opened:
-        json.dump(report, opened, indent=4)
 
 
 def _note(text: str) -> None:

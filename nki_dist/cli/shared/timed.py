@@ -146,11 +146,9 @@ class _Opened:
         if event != "open" or self.over:
             return
         name, mode, _ = arguments
-        if isinstance(name, bytes):
-            name = name.decode(errors="surrogateescape")
-        if not isinstance(name, str) or (isinstance(mode, str) and set(mode) & {"w", "a", "x"}):
-            return
-        self.names[name] = None
+        written = isinstance(mode, str) and set(mode) & {"w", "a", "x"}
+        if isinstance(name, (str, bytes)) and not written:
+            self.names[os.fsdecode(name)] = None
 
 
 def _sources(before: Collection[str]) -> list[str]:
