@@ -30,7 +30,16 @@ def finish(state: State) -> None:
     Raises:
         CompileError: a return statement in a loop left out iterations.
     """
-    _check_loops(state)
+    left = state.returned
+    if left is not None:
+        raise CompileError(
+            f"return inside nl.affine_range or nl.sequential_range, after {left.traced} of "
+            f"{left.total} iterations: these loops are the device's, which runs all of their "
+            "iterations, so the others would be lost. Move the return behind the loop "
+            "(nl.static_range is Python's loop, and may be left)",
+            code="beta1-return",
+            numbers={"got": left.traced, "allowed": left.total},
+        ).at(location=left.location)
     trace: Any = current_tracer()
     items = trace.block[state.start :]
     if not all(isinstance(i, Instruction) for i in items):
@@ -43,20 +52,6 @@ def finish(state: State) -> None:
     moved = evacuate(recorded, state.blocks, trace.arch, _tile_for)
     if changed or moved is not None:
         trace.replace(state.start, recorded.program() if moved is None else moved)
-
-
-def _check_loops(state: State) -> None:
-    left = state.returned
-    if left is None:
-        return
-    raise CompileError(
-        f"return inside nl.affine_range or nl.sequential_range, after {left.traced} of "
-        f"{left.total} iterations: these loops are the device's, which runs all of their "
-        "iterations, so the others would be lost. Move the return behind the loop (nl.static_range "
-        "is Python's loop, and may be left)",
-        code="beta1-return",
-        numbers={"got": left.traced, "allowed": left.total},
-    ).at(location=left.location)
 
 
 def _tile_for(

@@ -17,7 +17,7 @@ from typing import Any
 
 from nki_dist import isa as current
 from nki_dist.compat.beta1 import lower, regions
-from nki_dist.compat.beta1.functions import named, reduced
+from nki_dist.compat.beta1.functions import named, operator_name, reduced
 from nki_dist.compat.beta1.isa_memory import (
     affine_select,
     dma_copy,
@@ -31,7 +31,6 @@ from nki_dist.compat.beta1.isa_memory import (
     tensor_copy_dynamic_dst,
     tensor_copy_dynamic_src,
 )
-from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.promotion import promoted
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32, uint32
@@ -106,7 +105,9 @@ def _returning(
         if mask is None or not rows:
             return lower.apply(name, build, operands, mask, outer)
         shape = arguments[data].shape
-        box = regions.rectangle(name, mask, shape) or regions.whole(shape)
+        box = regions.region(mask, shape) or regions.whole(shape)
+        if regions.is_empty(box):
+            return regions.untouched(tuple(operands), shape if outer is None else outer(shape))
         boxes = [(box[0], (0, 8)) if key in rows.split() else box for key in arguments]
         result = build(*map(regions.taken, operands, boxes))
         return lower.widened(result, *((shape, box) if outer is None else map(outer, (shape, box))))
@@ -128,8 +129,8 @@ def _in_place(name: str) -> Callable[..., Any]:
     def function(*args: Any, mask: Any = None, dtype: Any = None, **given: Any) -> Any:
         arguments = _bound(signature, args, given)
         tiles = [x for x in arguments.values() if isinstance(x, Tile)]
-        box = regions.rectangle(name, mask, regions.common(tiles))
-        today(**{key: regions.taken(x, box) for key, x in arguments.items()})
+        regions.no_mask(f"nisa.{name}", mask, regions.common(tiles))
+        today(**{key: regions.taken(x, None) for key, x in arguments.items()})
         return arguments["dst"]
 
     return named(function, today)

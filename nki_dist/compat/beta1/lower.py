@@ -15,7 +15,7 @@ from typing import Any
 
 from nki_dist.compat.beta1.mask import Box
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import common, is_empty, region, taken, untouched, whole
+from nki_dist.compat.beta1.regions import common, is_empty, region, taken, untouched
 from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
@@ -125,14 +125,6 @@ def move(dst: NkiTensor, src: NkiTensor) -> None:
         dma_copy(dst, src)
 
 
-def put(dst: NkiTensor, result: NkiTensor) -> bool:
-    """Make `dst` hold a result; True if its instruction now writes `dst` itself."""
-    if retarget(dst, result):
-        return True
-    move(dst, result)
-    return False
-
-
 def written(tile: Any) -> None:
     """Announce that an instruction is about to write a tile."""
     if isinstance(tile, Tile):
@@ -227,10 +219,11 @@ def fitted(value: Tile, shape: tuple[int, ...], box: Box | None = None) -> NkiTe
 def in_place(function: str, dst: Any, value: Any) -> Any:
     """`dst op= value`: the destination keeps its dtype."""
     no_blocks(f"nl.{function} in place", dst, value)
-    if is_empty(getattr(value, "mask", None)):
+    kept = getattr(value, "mask", None)
+    if is_empty(kept):
         return dst
     dst.unshare()
-    box = _kept_box(dst, value)
+    box = kept if kept is not None and value.shape == dst.shape else None
     target = dst.resolve(box)
     state().before_write(target.storage)
     if isinstance(value, emit.NUMBERS):
@@ -244,12 +237,6 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
     state().starting.add(id(current_tracer().block[-1]))
     writing(target)
     return dst
-
-
-def _kept_box(dst: Tile, value: Any) -> Box | None:
-    """The part of `dst op= value` that a masked value has; None for all of it."""
-    kept: Box | None = getattr(value, "mask", None)
-    return None if kept is None or value.shape != dst.shape or kept == whole(dst.shape) else kept
 
 
 # ---- transfers ----------------------------------------------------------------------------------
@@ -325,5 +312,7 @@ def widened(result: NkiTensor, shape: tuple[int, ...], box: Box | None) -> Tile:
     if box is None:
         return Tile(result)
     full = emit.new(shape, result.dtype, result.buffer)
-    put(cut(full, box), result)
+    part = cut(full, box)
+    if not retarget(part, result):
+        move(part, result)
     return Tile(full, mask=box)

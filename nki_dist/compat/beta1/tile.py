@@ -80,7 +80,7 @@ class Tile(Operators):
             return OperandTile(self.access, self.guards, box=box)
         view = self._whole()
         found = select(view, key, self.on_chip)
-        if found.access is view:
+        if found[0] is view:
             return self
         return Tile(*found)
 
