@@ -86,15 +86,10 @@ def is_float_type(dtype: Any) -> bool:
     found = dtypes.find(dtype)
     if found is not None:
         return found.is_float
-    return bool(ml_dtypes.finfo(_numpy(dtype))) if _has_finfo(dtype) else False
-
-
-def _has_finfo(dtype: Any) -> bool:
     try:
-        ml_dtypes.finfo(_numpy(dtype))
+        return bool(finfo(dtype))
     except ValueError:  # how NumPy answers for an integer
         return False
-    return True
 
 
 def _floats(array: np.ndarray) -> np.ndarray:

@@ -13,22 +13,18 @@ from typing import Any, Final
 from nki_dist.language.older import ARITHMETIC, LOGIC, LOGIC_UNARY, OPERATORS, UNARY
 from nki_dist.migrate.edits import Edit, Source
 from nki_dist.migrate.names import Names, called, dotted, memory_of, of_beta1
-from nki_dist.migrate.placement import is_hint, is_second_name
+from nki_dist.migrate.placement import HINTS_OF_COMPILER, is_hint, is_second_name
 from nki_dist.migrate.report import Finding, Migrated
 
 RANGES: Final = frozenset({"nl.affine_range", "nl.sequential_range", "nl.static_range"})
-HINTS: Final = frozenset(
-    {"precise_schedule", "multi_buffer", "directives", "name"}
-)  # of loops; no value
-COMPILER: Final = (
-    "sbuf psum skip_middle_end_transformations enable_stack_allocator force_auto_alloc no_reorder"
-)
+# Of loops; no value.
+HINTS: Final = frozenset({"precise_schedule", "multi_buffer", "directives", "name"})
 GONE: Final = {
     "nki": ("baremetal", "simulate_kernel", "trace"),
     "nki.language": ("par_dim",),
-    "nki.compiler": tuple(COMPILER.split(" ")),
+    "nki.compiler": ("sbuf", "psum", *HINTS_OF_COMPILER, "no_reorder"),
 }
-_GONE: Final = frozenset(f"nki.compiler.{name}" for name in COMPILER.split(" ")[2:])
+_GONE: Final = {f"nki.compiler.{name}" for name in (*HINTS_OF_COMPILER, "no_reorder")}
 FILES: Final = frozenset({"save_neff_name", "save_trace_name", "artifacts_dir"})
 OPTIONS: Final = FILES | {"mode", "additional_compile_opt", "working_directory", "profile_nth"}
 MEASURES: Final = frozenset({"nki.benchmark", "nki.profile"})

@@ -10,6 +10,7 @@ import ast
 from dataclasses import replace
 from typing import Final
 
+from nki_dist.language.older import DTYPES
 from nki_dist.migrate.functions import Functions
 from nki_dist.migrate.subscripts import (
     bounded,
@@ -20,7 +21,6 @@ from nki_dist.migrate.subscripts import (
     selected,
 )
 from nki_dist.migrate.values import (
-    DTYPES,
     INT,
     Blocks,
     Dtype,
@@ -35,7 +35,6 @@ from nki_dist.migrate.values import (
     added,
     minus,
     scaled,
-    times,
 )
 
 OPERATORS: Final[dict[type[ast.operator], str]] = {
@@ -106,11 +105,8 @@ class Expressions(Functions):
 
     def _unaryop(self, node: ast.UnaryOp) -> tuple[ast.expr, Value]:
         inner, value = self.value(node.operand)
-        if isinstance(node.op, ast.USub):
-            if isinstance(value, Index):
-                return node, scaled(value, "-1")
-            if isinstance(value, Tensor):
-                return self.binary("multiply", (inner, value), (parsed("-1.0"), Number("float")))
+        if isinstance(node.op, ast.USub) and isinstance(value, Tensor):
+            return self.binary("multiply", (inner, value), (parsed("-1.0"), Number("float")))
         if isinstance(value, (Tensor, Blocks, Index, Mask)):
             raise Undecided(f"operator of {ast.unparse(node)}")
         return ast.UnaryOp(node.op, inner), value
@@ -163,23 +159,15 @@ class Expressions(Functions):
         return isinstance(value, (Number, Other))
 
     def _compare(self, node: ast.Compare) -> tuple[ast.expr, Value]:
-        left, a = self.value(node.left)
-        right, b = self.value(node.comparators[0])
+        a, (right, b) = self.value(node.left)[1], self.value(node.comparators[0])
         if not any(isinstance(v, (Index, Tensor, Blocks)) for v in (a, b)):
             return self._opaque(node)
         if len(node.ops) == 1 and isinstance(a, Index) and self._plain(b):
             bound = ast.unparse(right)
             if isinstance(node.ops[0], ast.Lt):
                 return node, Mask(((a, bound),))
-            if isinstance(node.ops[0], ast.LtE):
-                return node, Mask(((a, f"{bound} + 1"),))
-            if isinstance(node.ops[0], ast.Gt):
-                return node, Mask(((scaled(a, "-1"), times(bound, "-1")),))
             if isinstance(node.ops[0], ast.GtE):
                 return node, Mask(((scaled(a, "-1"), minus("1", bound)),))
-        greater = len(node.ops) == 1 and isinstance(node.ops[0], ast.Gt)
-        if greater and isinstance(b, Index) and self._plain(a):
-            return node, Mask(((b, ast.unparse(left)),))
         raise Undecided(f"comparison {ast.unparse(node)}")
 
     # ---- subscripts ---------------------------------------------------------------------------
@@ -207,12 +195,11 @@ class Expressions(Functions):
         whole = text.isidentifier()
         if isinstance(value, Blocks):
             whole = True
-            more, value, taken = of_blocks(value, keys, nodes)
+            text += of_blocks(value, keys, nodes)
             self.note("par-dim")
-            text, nodes, keys = text + more, nodes[taken:], keys[taken:]
+            nodes, keys, value = nodes[value.depth :], keys[value.depth :], value.tile
             if not nodes:
                 return parsed(text), value
-            assert isinstance(value, Tensor)
         if any(isinstance(k, Index) for k in keys):
             self.note("index")
             indices = [k for k in keys if isinstance(k, Index)]
@@ -262,7 +249,7 @@ class Expressions(Functions):
                 raise Undecided(f"{ast.unparse(node)}")
             start = ast.unparse(part.lower) if part.lower is not None else "0"
             starts.append(start)
-            sizes.append(self.length(start, ast.unparse(part.upper)))
+            sizes.append(minus(ast.unparse(part.upper), start))
         made = [Index(tuple(sizes), ((d, "1"),), s) for d, s in enumerate(starts)]
         return Indices(tuple(made))
 

@@ -20,6 +20,7 @@ from nki_dist.migrate.values import (
     Tensor,
     Undecided,
     Value,
+    minus,
 )
 
 _CREATIONS = frozenset({"ndarray", "zeros", "ones", "full"})
@@ -135,7 +136,7 @@ class Functions(Creations):
         if name == "arange" and len(node.args) in (1, 2) and not given:
             ends = [ast.unparse(a) for a in node.args]
             start = ends[0] if len(ends) == 2 else "0"
-            return node, Index((self.length(start, ends[-1]),), ((0, "1"),), start)
+            return node, Index((minus(ends[-1], start),), ((0, "1"),), start)
         if name in _CREATIONS:
             return self.creation(node, name, given)
         if name == "load":
@@ -200,8 +201,7 @@ class Functions(Creations):
         if not isinstance(source, ast.Subscript):
             raise Undecided("nl.load of a whole tensor with a mask")
         text, value = self.subscript(source, mask)
-        nodes = source.slice.elts if isinstance(source.slice, ast.Tuple) else [source.slice]
-        shape = shape_of([v for v in (self.value(n)[1] for n in nodes) if isinstance(v, Index)])
+        shape = self._chosen(source)
         assert isinstance(value, Tensor)
         base = ast.unparse(source.value)
         kind = ast.unparse(given["dtype"]) if "dtype" in given else f"{base}.dtype"
@@ -222,6 +222,11 @@ class Functions(Creations):
         if not isinstance(value, Mask):
             raise Undecided(f"mask {ast.unparse(node)}")
         return value
+
+    def _chosen(self, node: ast.Subscript) -> list[str]:
+        """The shape of what index expressions choose, masks apart."""
+        keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return shape_of([self.value(key)[1] for key in keys])
 
     def _reduction(self, node: ast.Call, name: str) -> Valued:
         given = self.arguments(node, "x axis dtype? mask?")
@@ -254,8 +259,7 @@ class Functions(Creations):
         left = limits(mask)
         if set(left) != {0} or not isinstance(source, ast.Subscript):
             raise Undecided(f"nl.{name} with a mask of free dimensions")
-        nodes = source.slice.elts if isinstance(source.slice, ast.Tuple) else [source.slice]
-        whole = shape_of([v for v in (self.value(n)[1] for n in nodes) if isinstance(v, Index)])[0]
+        whole = self._chosen(source)[0]
         part = self.named(parsed(made))
         tile = self._tile(f"({whole}, *{part}.shape[1:])", f"{part}.dtype", "sbuf")
         self.before.append(f"{self.nisa}.tensor_copy(dst={tile}[0:{left[0]}], src={part})")

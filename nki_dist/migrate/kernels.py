@@ -17,7 +17,7 @@ from nki_dist.migrate.names import Names
 from nki_dist.migrate.report import Finding, Migrated
 from nki_dist.migrate.statements import Statements
 from nki_dist.migrate.sums import Enclosing, enclosing
-from nki_dist.migrate.values import INT, Environment, Number, Other, Tensor, Undecided
+from nki_dist.migrate.values import INT, Environment, Number, Other, Tensor, Undecided, stored_names
 
 
 class Kernels(ast.NodeVisitor):
@@ -104,18 +104,15 @@ class _Walk:
         return None
 
     def _target(self, node: ast.For, env: Environment) -> None:
-        source = node.iter
-        number = isinstance(source, ast.Call) and self.names.full(source.func) in (
-            "range",
-            "enumerate",
-        )
-        for name in _bound(node.target):
+        called = self.names.full(node.iter.func) if isinstance(node.iter, ast.Call) else ""
+        number = called in ("range", "enumerate")
+        for name in stored_names(node.target):
             env.bind(name, INT if number and isinstance(node.target, ast.Name) else Other())
 
     def _loop(self, node: ast.For | ast.While, env: Environment) -> None:
         """A body that runs any number of times: what it assumes has to hold at its end, too."""
         known = Environment(env)
-        for _ in range(5):
+        while True:  # each round knows less
             inner = Environment(known)
             found: tuple[list[Any], ...] = self.changes, self.decisions, self.edits
             before = [len(each) for each in found]
@@ -129,8 +126,6 @@ class _Walk:
             for each, length in zip(found, before):
                 del each[length:]
             known = met
-        else:
-            self._undecided(node, "what its variables are at the end")
         env.clear()
         env.update(known.joined(inner))
         if loop.ahead:
@@ -154,7 +149,7 @@ class _Walk:
             result = work.statement(node)
         except Undecided as why:
             self._undecided(node, str(why))
-            for target in _bound(node):
+            for target in stored_names(node):
                 env.bind(target, Other())
             return None
         for rule in sorted(work.rules):
@@ -165,12 +160,6 @@ class _Walk:
 
     def _undecided(self, node: ast.stmt, why: str) -> None:
         self.decisions.append(Finding("undecided", node.lineno, why))
-
-
-def _bound(node: ast.AST) -> set[str]:
-    return {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
 
 
 def _parameter(name: str, function: ast.FunctionDef, full: Callable[[ast.AST], str]) -> Any:

@@ -18,15 +18,15 @@ from typing import Final
 from nki_dist.migrate.edits import Edit, Source
 from nki_dist.migrate.names import Names, called, memory_of
 
-HINTS: Final = frozenset(
-    f"nki.compiler.{name}"
-    for name in ("skip_middle_end_transformations", "enable_stack_allocator", "force_auto_alloc")
-)
+HINTS_OF_COMPILER: Final = (
+    "skip_middle_end_transformations", "enable_stack_allocator", "force_auto_alloc"
+)  # fmt: skip
 
 
 def is_hint(decorator: ast.expr, names: Names) -> bool:
     """Whether a decorator only told AWS's old compiler how to go about it."""
-    return names.full(called(decorator)) in HINTS
+    space, _, last = names.full(called(decorator)).rpartition(".")
+    return space == "nki.compiler" and last in HINTS_OF_COMPILER
 
 
 def is_second_name(node: ast.Assign, names: Names) -> bool:

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from nki_dist import isa
 from nki_dist.language import older
-from nki_dist.language.older import ARITHMETIC, VECTORS
+from nki_dist.language.older import ARITHMETIC, DTYPES, VECTORS
 from nki_dist.migrate.subscripts import parsed
 from nki_dist.migrate.values import (
-    DTYPES,
     Blocks,
     Dtype,
     Environment,
@@ -27,7 +26,6 @@ from nki_dist.migrate.values import (
     Tensor,
     Undecided,
     Value,
-    minus,
 )
 
 Valued = tuple[ast.expr, Value]
@@ -101,12 +99,6 @@ class Instructions(ABC):
     def note(self, rule: str) -> None:
         """A rule had a part in the statement."""
         self.rules.add(rule)
-
-    def length(self, start: str, stop: str) -> str:
-        """stop - start."""
-        if stop.startswith(f"{start} + "):
-            return stop[len(start) + 3 :]
-        return minus(stop, start)
 
     def guard(self, condition: str, why: str) -> None:
         """Refuse what the rewritten statement wouldn't compute the same of."""

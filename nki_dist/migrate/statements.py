@@ -123,12 +123,9 @@ class Statements(Expressions):
             self.env.bind(name, INT if shape else Other())
         return ast.unparse(ast.Assign([target], made, lineno=0))
 
-    def _view(self, target: ast.Subscript) -> tuple[str, Value]:
-        made, value = self.value(target)
-        return ast.unparse(made), value
-
     def _element(self, target: ast.Subscript, node: ast.expr) -> str | None:
-        into, place = self._view(target)
+        view, place = self.value(target)
+        into = ast.unparse(view)
         if isinstance(place, Other):
             made, value = self.value(node)
             if isinstance(value, (Tensor, Index, Mask, Indices)):
@@ -172,12 +169,10 @@ class Statements(Expressions):
             return False
         if name in ("tensor_reduce", "nc_transpose", "max8", "bn_stats", "bn_aggr"):
             return False  # its shape may be another one with as many elements
-        before = len(self.before)
         made, _ = self.instruction(node, name, (into, place))
         if ast.unparse(made) == into:
             return True
         self.before.append(f"{self.nisa}.tensor_copy(dst={into}, src={ast.unparse(made)})")
-        assert len(self.before) > before
         return True
 
     def _fill(self, into: str, place: Tensor, node: ast.expr, value: Number) -> str:
@@ -192,9 +187,8 @@ class Statements(Expressions):
     # ---- += -----------------------------------------------------------------------------------
 
     def _in_place(self, node: ast.AugAssign) -> str | None:
-        into, place = ast.unparse(node.target), self.value(_loaded(node.target))[1]
-        if isinstance(node.target, ast.Subscript):
-            into = self._view(_subscript(node.target))[0]
+        view, place = self.value(node.target)
+        into = ast.unparse(view)
         function = OPERATORS.get(type(node.op))
         if not isinstance(place, Tensor):
             made, value = self.value(node.value)
@@ -294,13 +288,3 @@ def _bounds(left: dict[int, str], rank: int) -> Mask:
         sizes = tuple(size if d == dim else "1" for d in range(rank))
         terms.append((Index(sizes, ((dim, "1"),)), size))
     return Mask(tuple(terms))
-
-
-def _loaded(node: ast.expr) -> ast.expr:
-    return parsed(ast.unparse(node))
-
-
-def _subscript(node: ast.expr) -> ast.Subscript:
-    made = _loaded(node)
-    assert isinstance(made, ast.Subscript)
-    return made

@@ -139,17 +139,16 @@ def _slices(keys: Sequence[Value], nodes: Sequence[ast.expr], shape: list[str]) 
     return ", ".join(texts)
 
 
-def of_blocks(
-    blocks: Blocks, keys: Sequence[Value], nodes: Sequence[ast.expr]
-) -> tuple[str, Value, int]:
-    """Subscripts of lists, what they give, and how many keys they take."""
-    taken = min(blocks.depth, len(keys))
-    if not all(isinstance(k, Number) for k in keys[:taken]):
+def of_blocks(blocks: Blocks, keys: Sequence[Value], nodes: Sequence[ast.expr]) -> str:
+    """Subscripts of lists.
+
+    Raises:
+        Undecided: they don't choose one tile.
+    """
+    chosen = keys[: blocks.depth]
+    if len(chosen) < blocks.depth or not all(isinstance(k, Number) for k in chosen):
         raise Undecided("a block is chosen by something that isn't plainly a number")
-    text = "".join(f"[{ast.unparse(n)}]" for n in nodes[:taken])
-    if taken < blocks.depth:
-        return text, replace(blocks, depth=blocks.depth - taken), taken
-    return text, blocks.tile, taken
+    return "".join(f"[{ast.unparse(n)}]" for n in nodes[: blocks.depth])
 
 
 def plain_rank(tensor: Tensor, keys: Sequence[ast.expr], values: Sequence[Value]) -> int | None:

@@ -17,7 +17,16 @@ from typing import Final
 from nki_dist.language.older import OPERATORS
 from nki_dist.migrate.results import Instructions, Valued
 from nki_dist.migrate.subscripts import parsed
-from nki_dist.migrate.values import FLOATS, Tensor, Undecided, minus, plus, text_names, times
+from nki_dist.migrate.values import (
+    FLOATS,
+    Tensor,
+    Undecided,
+    minus,
+    plus,
+    stored_names,
+    text_names,
+    times,
+)
 
 _OPERATORS: Final = ("add", "multiply", "maximum", "minimum")
 
@@ -44,9 +53,8 @@ class Enclosing:
 
 def enclosing(node: ast.stmt) -> Enclosing:
     """What is known of a loop or condition."""
-    bound = frozenset(
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    )
+    stored = stored_names(node)
+    bound = frozenset(stored)
     leaves = any(isinstance(n, (ast.Break, ast.Continue)) for n in ast.walk(node))
     if leaves or not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
         return Enclosing(bound=bound)
@@ -57,13 +65,7 @@ def enclosing(node: ast.stmt) -> Enclosing:
         return Enclosing(bound=bound)
     ends = [ast.unparse(a) for a in call.args]
     start = ends[0] if len(ends) == 2 else "0"
-    inner = [n for n in ast.walk(node) if isinstance(n, (ast.For, ast.AugAssign, ast.Assign))]
-    again = any(
-        isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == node.target.id
-        for one in inner
-        if one is not node
-        for n in ast.walk(one.target if not isinstance(one, ast.Assign) else one)
-    )
+    again = stored.count(node.target.id) > 1
     return Enclosing("" if again else node.target.id, start, ends[-1], bound, _same(node))
 
 

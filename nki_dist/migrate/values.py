@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-DTYPES: Final = frozenset(
-    ["float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32"]
-)
 FLOATS: Final = frozenset({"float32", "float16", "bfloat16"})
 
 
@@ -190,8 +187,6 @@ def names_in(value: Value) -> set[str]:
         texts = [value.tile.dtype]
     elif isinstance(value, Index):
         texts = [*value.sizes, *(f for _, f in value.terms), value.start]
-    elif isinstance(value, Indices):
-        return set().union(*(names_in(i) for i in value.of))
     elif isinstance(value, Mask):
         found: set[str] = set()
         return found.union(*(names_in(i) | text_names(bound) for i, bound in value.terms))
@@ -201,6 +196,12 @@ def names_in(value: Value) -> set[str]:
 def text_names(text: str) -> set[str]:
     """The names in an expression."""
     return {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+
+
+def stored_names(node: ast.AST) -> list[str]:
+    """The names that a statement binds, once for each place."""
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return [n.id for n in names if isinstance(n.ctx, ast.Store)]
 
 
 def joined(a: Value, b: Value) -> Value:
@@ -216,8 +217,6 @@ def joined(a: Value, b: Value) -> Value:
             a.rank if a.rank == b.rank else None,
             a.kept,
         )
-    if isinstance(a, Number) and isinstance(b, Number):
-        return Number()
     return Other()
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from nki_dist import World
-from nki_dist.compat.beta1 import jit
-from nki_dist.compat.beta1.finish import Finish
+from nki_dist.compat.beta1 import jit, launch
 from nki_dist.launcher.session import CompileCache, session
 
 
@@ -16,7 +15,7 @@ def as_written(monkeypatch):
     def runs(kernel, *args):
         left = []
         with monkeypatch.context() as patch:
-            patch.setattr(Finish, "__call__", lambda self: left.append(self))
+            patch.setattr(launch, "finish", left.append)
             patch.setattr(session(), "cache", CompileCache())
             with World(ranks=1, platform="trn2", host="inprocess") as world:
                 (result,) = world.run(jit(kernel), *args)

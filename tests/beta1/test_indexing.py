@@ -100,7 +100,8 @@ def test_blocks_are_separate_tiles():
             tiles[b] = nl.load(a[b])
         for b in nl.affine_range(blocks):
             tiles[b, :, 1:3] = tiles[blocks - 1 - b, :, 1:3] + b
-        nl.store(out, tiles)
+        for b in nl.affine_range(blocks):
+            nl.store(out[b], tiles[b])
         return out
 
     a = normal(3, 5, 7)
@@ -173,7 +174,24 @@ def test_blocks_are_chosen_by_ints():
         i, j = nl.mgrid[0:8, 0:16]
         tiles[nl.arange(4)[:, None], i, j]
 
+    def some(a):
+        nl.ndarray((4, 2, nl.par_dim(8), 16), dtype=a.dtype)[1]
+
     refused(kernel, "block dimension indexed by")
+    refused(some, "1 of 2 block dimensions")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda a, tiles: nl.store(a, tiles),
+        lambda a, tiles: nl.exp(tiles),
+        lambda a, tiles: tiles + 1.0,
+        lambda a, tiles: tiles.__iadd__(1.0),
+    ],
+)
+def test_blocks_are_used_one_by_one(use):
+    refused(lambda a: use(a, nl.ndarray((4, nl.par_dim(8), 16), a.dtype)), "index the blocks")
 
 
 def test_rows_on_chip_are_refused():

@@ -302,7 +302,7 @@ def test_a_mask_that_both_operands_could_mean_is_refused():
         x = nl.load(a)
         nisa.nc_matmul(x, x, mask=nl.arange(20)[None, :] < 5)
 
-    with pytest.raises(NkiValidationError, match=r"only one operand has its size .* \(30, 20\)"):
+    with pytest.raises(NkiValidationError, match=r"only one operand has its size; .* \(30, 20\)"):
         run(kernel, normal(30, 20))
 
 

@@ -207,7 +207,8 @@ def test_blocks_that_start_in_part_from_nothing_stay_in_psum():
         out = nl.ndarray((BLOCKS, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
         acc = nl.ndarray((BLOCKS, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
         beside(acc, nl.load(a), b)
-        nl.store(out, acc)
+        for n in nl.affine_range(BLOCKS):
+            nl.store(out[n], acc[n])
         return out
 
     with pytest.raises(OutOfMemoryError, match=r"PSUM has 16384"):

@@ -111,6 +111,16 @@ def modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...]
     return base + number * scale
 
 
+def in_turn(region: str, *axes: tuple[int, tuple[int, ...]]) -> Placement:
+    """Blocks placed in turn: of (bank,) partition and byte, the first and how many there are."""
+
+    def place(block: tuple[int, ...], partitions: int, size: int) -> tuple[int, ...]:
+        scales = (1, partitions, size)[-len(axes) :]
+        return tuple(modulo(*axis, scale, block) for axis, scale in zip(axes, scales))
+
+    return Placement(region, place)
+
+
 def split(shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(block dimensions, the rest) of a shape."""
     sizes = tuple(shape) if hasattr(shape, "__iter__") else (shape,)

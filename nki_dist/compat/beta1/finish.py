@@ -24,53 +24,34 @@ from nki_dist.language.tensor import NkiTensor
 from nki_dist.program import Instruction, MemoryRegion, Storage
 
 
-class Finish:
-    """The end of one kernel's trace.
+def finish(state: State) -> None:
+    """Settle what the kernel has recorded, whose trace ends.
 
-    Args:
-        state: of the trace, which begins now.
+    Raises:
+        CompileError: a return statement in a loop left out iterations.
     """
-
-    def __init__(self, state: State) -> None:
-        trace: Any = current_tracer()
-        self.trace = trace
-        self.state = state
-        self.block = trace.block
-        self.start = len(trace.block)
-        self.first = len(trace.program.storages)
-
-    def __call__(self) -> None:
-        """Settle what the kernel recorded since it began.
-
-        Raises:
-            CompileError: a return statement in a loop left out iterations.
-        """
-        _check_loops(self.state)
-        items = self.block[self.start :]
-        if not all(isinstance(i, Instruction) for i in items):
-            return
-        recorded = Recorded(items, self.first)
-        changed = fold(recorded, self.state.starting, self.trace.arch)
-        changed |= settle_fills(recorded)
-        if changed:
-            recorded = Recorded(recorded.program(), self.first)
-        moved = evacuate(recorded, self.state.blocks, self.trace.arch, _tile_for)
-        if changed or moved is not None:
-            self.trace.replace(self.start, recorded.program() if moved is None else moved)
-
-
-def _check_loops(state: State) -> None:
     left = state.returned
-    if left is None:
+    if left is not None:
+        raise CompileError(
+            f"return inside nl.affine_range or nl.sequential_range, after {left.traced} of "
+            f"{left.total} iterations: these loops are the device's, which runs all of their "
+            "iterations, so the others would be lost. Move the return behind the loop "
+            "(nl.static_range is Python's loop, and may be left)",
+            code="beta1-return",
+            numbers={"got": left.traced, "allowed": left.total},
+        ).at(location=left.location)
+    trace: Any = current_tracer()
+    items = trace.block[state.start :]
+    if not all(isinstance(i, Instruction) for i in items):
         return
-    raise CompileError(
-        f"return inside nl.affine_range or nl.sequential_range, after {left.traced} of "
-        f"{left.total} iterations: these loops are the device's, which runs all of their "
-        "iterations, so the others would be lost. Move the return behind the loop (nl.static_range "
-        "is Python's loop, and may be left)",
-        code="beta1-return",
-        numbers={"got": left.traced, "allowed": left.total},
-    ).at(location=left.location)
+    recorded = Recorded(items, state.first)
+    changed = fold(recorded, state.starting, trace.arch)
+    changed |= settle_fills(recorded)
+    if changed:
+        recorded = Recorded(recorded.program(), state.first)
+    moved = evacuate(recorded, state.blocks, trace.arch, _tile_for)
+    if changed or moved is not None:
+        trace.replace(state.start, recorded.program() if moved is None else moved)
 
 
 def _tile_for(

@@ -14,6 +14,7 @@ from nki_dist import language as current
 from nki_dist.compat.beta1 import lower
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.errors import NkiValidationError
+from nki_dist.language.older import OPERATORS
 from nki_dist.language.tensor import NkiTensor
 
 
@@ -24,6 +25,12 @@ def named(function: Any, original: Any) -> Any:
     if hasattr(original, "nki_op"):
         function.nki_op = original.nki_op
     return function
+
+
+def operator_name(op: Any) -> Any:
+    """The name of an operator, given as a NumPy or `nl` function; None stays None."""
+    name = getattr(op, "nki_op", None) or getattr(op, "__name__", op)
+    return OPERATORS.get(name, name)
 
 
 def refused(name: str, advice: str) -> Callable[..., Any]:

@@ -90,7 +90,7 @@ class Index:
     # ---- new axes ---------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Index:
-        key = written_out(key if isinstance(key, tuple) else (key,), len(self.shape))
+        key = key if isinstance(key, tuple) else (key,)
         kept = [k for k in key if k is not None]
         if any(k != slice(None) for k in kept) or len(kept) > len(self.shape):
             raise NkiValidationError(
@@ -177,15 +177,6 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<index {self.shape}: {self.start} + {self.steps}>"
-
-
-def written_out(key: tuple, rank: int) -> tuple:
-    """A subscript of so many dimensions with slices in the place of `...`."""
-    at = next((n for n, k in enumerate(key) if k is Ellipsis), None)
-    if at is None:
-        return key
-    more = rank - sum(k is not None for k in key) + 1
-    return key[:at] + (slice(None),) * more + key[at + 1 :]
 
 
 def _together(a: Index, b: Index) -> tuple[Index, Index]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from nki_dist import isa as current
 from nki_dist.compat.beta1 import lower, regions
-from nki_dist.compat.beta1.functions import named, reduced
+from nki_dist.compat.beta1.functions import named, operator_name, reduced
 from nki_dist.compat.beta1.isa_memory import (
     affine_select,
     dma_copy,
@@ -31,7 +31,6 @@ from nki_dist.compat.beta1.isa_memory import (
     tensor_copy_dynamic_dst,
     tensor_copy_dynamic_src,
 )
-from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.promotion import promoted
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32, uint32
@@ -65,14 +64,24 @@ def _bound(signature: inspect.Signature, args: Any, given: dict[str, Any]) -> di
     }
 
 
+def _of(n: int, sizes: Any) -> Any:
+    """A size, or the whole of it where a box is asked for."""
+    return n if isinstance(sizes[0], int) else (0, n)
+
+
 def _returning(
-    name: str, data: str, columns: int = 0, kind: Any = None, rows: str = "", **defaults: Any
+    name: str,
+    data: str,
+    outer: Callable[[Any], tuple] | None = None,
+    kind: Any = None,
+    rows: str = "",
+    **defaults: Any,
 ) -> Callable[..., Any]:
     """An instruction that allocates its result.
 
     Args:
         data: the operand whose shape and dtype the result has.
-        columns: elements per partition of the result, if not those of `data`.
+        outer: from sizes (or a box) of the operands to those of the result, if they are others.
         kind: the result's dtype, if not that of `data`.
         rows: operands with 8 elements per partition, which a mask cuts by partitions only.
         defaults: of Beta 1, where today's are others.
@@ -87,23 +96,21 @@ def _returning(
             if name == "activation":
                 values |= {key: _vector(values[key]) for key in older.VECTORS & values.keys()}
             like = values[data]
-            dst = emit.new(outer(like.shape), dtype or kind or like.dtype)
+            shape = like.shape if outer is None else outer(like.shape)
+            dst = emit.new(shape, dtype or kind or like.dtype)
             today(dst=dst, **values)
             return dst
 
-        def outer(sizes: Any) -> tuple:
-            if not columns:
-                return tuple(sizes)
-            return (sizes[0], columns if isinstance(sizes[0], int) else (0, columns))
-
         operands = tuple(arguments.values())
         if mask is None or not rows:
-            return lower.apply(name, build, operands, mask, outer if columns else None)
+            return lower.apply(name, build, operands, mask, outer)
         shape = arguments[data].shape
-        box = regions.rectangle(name, mask, shape) or regions.whole(shape)
+        box = regions.region(mask, shape) or regions.whole(shape)
+        if regions.is_empty(box):
+            return regions.untouched(tuple(operands), shape if outer is None else outer(shape))
         boxes = [(box[0], (0, 8)) if key in rows.split() else box for key in arguments]
         result = build(*map(regions.taken, operands, boxes))
-        return lower.widened(result, outer(shape), outer(box))
+        return lower.widened(result, *((shape, box) if outer is None else map(outer, (shape, box))))
 
     return named(function, today)
 
@@ -122,24 +129,33 @@ def _in_place(name: str) -> Callable[..., Any]:
     def function(*args: Any, mask: Any = None, dtype: Any = None, **given: Any) -> Any:
         arguments = _bound(signature, args, given)
         tiles = [x for x in arguments.values() if isinstance(x, Tile)]
-        box = regions.rectangle(name, mask, regions.common(tiles))
-        today(**{key: regions.taken(x, box) for key, x in arguments.items()})
+        regions.no_mask(f"nisa.{name}", mask, regions.common(tiles))
+        today(**{key: regions.taken(x, None) for key, x in arguments.items()})
         return arguments["dst"]
 
     return named(function, today)
 
 
+def _columns(n: int) -> Callable[[Any], tuple]:
+    """So many elements per partition."""
+    return lambda sizes: (sizes[0], _of(n, sizes))
+
+
+_OUTER = {name: _columns(n) for name, n in older.COLUMNS.items()}
 globals().update(
-    {
-        name: _returning(name, data, older.COLUMNS.get(name, 0))
-        for name, data in older.RESULTS.items()
-    }
+    {name: _returning(name, data, _OUTER.get(name)) for name, data in older.RESULTS.items()}
 )
 range_select = _returning(
     "range_select", "on_true_tile", reduce_cmd=current.reduce_cmd.idle, on_false_value=float32.min
 )
-nc_find_index8 = _returning("nc_find_index8", "data", 8, uint32, rows="vals")
+nc_find_index8 = _returning("nc_find_index8", "data", _columns(8), uint32, rows="vals")
 nc_match_replace8 = _returning("nc_match_replace8", "data", rows="vals dst_idx")
+tensor_partition_reduce = _returning(
+    "tensor_partition_reduce", "data", lambda sizes: (_of(1, sizes), *sizes[1:])
+)
+sequence_bounds = _returning(
+    "sequence_bounds", "segment_ids", lambda sizes: (sizes[0], _of(2, sizes), *sizes[1:])
+)
 select_reduce = _in_place("select_reduce")
 tensor_scalar_cumulative = _in_place("tensor_scalar_cumulative")
 tensor_copy_predicated = _in_place("tensor_copy_predicated")
@@ -173,31 +189,6 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
         return dst
 
     return reduced("tensor_reduce", data, axis, keepdims, mask, build)
-
-
-def tensor_partition_reduce(op, data, *, mask=None, dtype=None, **hints):
-    """op over partitions; the result has one."""
-
-    def build(d):
-        dst = emit.new((1, *d.shape[1:]), d.dtype if dtype is None else dtype)
-        current.tensor_partition_reduce(dst, operator_name(op), d)
-        return dst
-
-    def outer(sizes):
-        return (1 if isinstance(sizes[0], int) else (0, 1), *sizes[1:])
-
-    return lower.apply("tensor_partition_reduce", build, (data,), mask, outer)
-
-
-def sequence_bounds(*, segment_ids, dtype=None, **hints):
-    """For each element, where its segment starts and ends."""
-
-    def build(d):
-        dst = emit.new((d.shape[0], 2, *d.shape[1:]), d.dtype if dtype is None else dtype)
-        current.sequence_bounds(dst, d)
-        return dst
-
-    return lower.apply("sequence_bounds", build, (segment_ids,))
 
 
 _HELPERS = frozenset([

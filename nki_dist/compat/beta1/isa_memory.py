@@ -13,10 +13,9 @@ from nki_dist import dtypes
 from nki_dist import isa as current
 from nki_dist.compat.beta1 import lower, regions
 from nki_dist.compat.beta1.allocation import allocate
-from nki_dist.compat.beta1.functions import refused
+from nki_dist.compat.beta1.functions import operator_name, refused
 from nki_dist.compat.beta1.index import Index
 from nki_dist.compat.beta1.mask import Mask
-from nki_dist.compat.beta1.ops import operator_name
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import Tile
@@ -31,12 +30,6 @@ from nki_dist.program import psum
 _ENGINE = engine.unknown
 _DGE = dge_mode.unknown
 _ERROR = oob_mode.error
-
-
-def _no_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
-    if regions.region(mask, shape) is not None:
-        message = f"nisa.{name} with a mask that leaves out elements; slice the operands instead"
-        raise NkiValidationError(message, code="mask-unsupported")
 
 
 # ---- the Tensor engine --------------------------------------------------------------------------
@@ -124,7 +117,7 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=_ENGINE, **hints):
     each. That isn't documented, but published kernels were compiled and measured with it.
     """
     view = data.resolve()
-    _no_mask("nc_transpose", mask, view.shape)
+    regions.no_mask("nisa.nc_transpose", mask, view.shape)
     shape = (view.free_size, view.shape[0])
     vector = getattr(engine, "name", engine) == "vector"
     if not vector:
@@ -182,7 +175,7 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None, 
     """The tile where the predicate, one comparison of index expressions, holds, else a number."""
     if regions.is_empty(regions.region(mask, on_true_tile.shape)):
         return regions.untouched([on_true_tile], on_true_tile.shape)
-    _no_mask("affine_select", mask, on_true_tile.shape)
+    regions.no_mask("nisa.affine_select", mask, on_true_tile.shape)
     view = lower.in_sbuf(on_true_tile.resolve())
     if not isinstance(pred, Mask) or len(pred.terms) != 1:
         raise NkiValidationError(
@@ -221,8 +214,8 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=_ERROR, dge_mode=
     """dst = src by DMA; with `dst_rmw_op=np.add`, dst += src."""
     if dst.on_chip:
         lower.written(dst)
-    box = regions.rectangle("dma_copy", mask, dst.shape)
-    target, source = regions.taken(dst, box), regions.taken(src, box)
+    regions.no_mask("nisa.dma_copy", mask, dst.shape)
+    target, source = dst.resolve(), src.resolve()
     if dst_rmw_op is None:
         current.dma_copy(target, source, oob_mode=oob_mode, dge_mode=dge_mode)
         return
@@ -247,7 +240,7 @@ def dma_transpose(
             code="shape-rank",
             numbers={"got": len(view.shape), "least": 2, "most": 4},
         )
-    _no_mask("dma_transpose", mask, view.shape)
+    regions.no_mask("nisa.dma_transpose", mask, view.shape)
     dst = emit.new(tuple(view.shape[d] for d in order), view.dtype)
     current.dma_transpose(dst, view, axes=order, dge_mode=dge_mode, oob_mode=oob_mode)
     return Tile(emit.converted(dst, dtype))

@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_dist import dtypes
 from nki_dist import language as current
-from nki_dist.compat.beta1 import lower
+from nki_dist.compat.beta1 import lower, regions
 from nki_dist.compat.beta1.allocation import allocate, par_dim
 from nki_dist.compat.beta1.functions import binary, reduction, refused, unary
 from nki_dist.compat.beta1.index import arange, mgrid
@@ -26,7 +26,6 @@ from nki_dist.compat.beta1.loop_reduce import loop_reduce
 from nki_dist.compat.beta1.state import unrolled, unrolled_static
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import bfloat16, float32, int32, uint8
-from nki_dist.errors import NkiValidationError
 from nki_dist.isa.device_print import device_print as _print
 from nki_dist.language import (
     emit,
@@ -95,21 +94,16 @@ def ones(shape, dtype, *, buffer=None, name="", **hints):
     return allocate(shape, dtype, buffer, name, 1)
 
 
-def _shape_of(a: Any) -> tuple[int, ...]:
-    if isinstance(a, Tile):
-        return a.shape
-    blocks = a.tiles.shape
-    return (*blocks, par_dim(a.first.shape[0]), *a.first.shape[1:])
-
-
 def empty_like(a, dtype=None, *, buffer=None, name="", **hints):
     """A tensor like another, with undefined contents."""
-    return allocate(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name)
+    lower.no_blocks("nl.empty_like", a)
+    return allocate(a.shape, dtype or a.dtype, buffer or a.buffer, name)
 
 
 def zeros_like(a, dtype=None, *, buffer=None, name="", **hints):
     """A tensor of zeros like another."""
-    return allocate(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name, 0)
+    lower.no_blocks("nl.zeros_like", a)
+    return allocate(a.shape, dtype or a.dtype, buffer or a.buffer, name, 0)
 
 
 def shared_constant(constant, dtype=None, **hints):
@@ -149,18 +143,8 @@ def store(dst, value, *, mask=None, **hints):
 
 def load_transpose2d(src, *, mask=None, dtype=None, **hints):
     """A new SBUF tile with the transpose of a 2-D HBM tensor."""
-    if mask is not None:
-        message = "nl.load_transpose2d doesn't take a mask here; slice the tensor"
-        raise NkiValidationError(message, code="mask-unsupported")
-    view = src.resolve()
-    if view.shape[1] <= 128 or len(view.shape) != 2:
-        return Tile(current.load_transpose2d(view, dtype))
-    raise NkiValidationError(
-        f"nl.load_transpose2d of shape {view.shape}: the result would have {view.shape[1]} "
-        "partitions; allowed: up to 128",
-        code="partition-limit",
-        numbers={"got": view.shape[1], "most": 128},
-    )
+    regions.no_mask("nl.load_transpose2d", mask, src.shape)
+    return Tile(current.load_transpose2d(src.resolve(), dtype))
 
 
 def device_print(prefix, x, *, mask=None, **hints):
@@ -220,9 +204,7 @@ def matmul(x, y, *, transpose_x=False, mask=None, **hints):
     """x @ y in float32, in PSUM; x.T @ y if `transpose_x`, which also takes operand masks."""
     if transpose_x:
         return nc_matmul(_operand(x, y), _operand(y, x), mask=mask)
-    if mask is not None:
-        message = "nl.matmul takes a mask only with transpose_x; slice the operands"
-        raise NkiValidationError(message, code="mask-unsupported")
+    regions.no_mask("nl.matmul without transpose_x", mask, (x.shape[0], y.shape[1]))
     return Tile(current.matmul(_operand(x, y).resolve(), _operand(y, x).resolve()))
 
 
@@ -258,9 +240,9 @@ def atomic_rmw(dst, value, op, *, mask=None, **hints):
 
 
 _HELPERS = frozenset([
-    "Any", "NkiValidationError", "Tile", "allocate", "annotations", "binary", "current",
+    "Any", "Tile", "allocate", "annotations", "binary", "current",
     "dataclass", "dma_copy", "dtypes", "emit", "lower", "nc_matmul", "np", "older", "reduction",
-    "refused", "unary", "unrolled", "unrolled_static",
+    "refused", "regions", "unary", "unrolled", "unrolled_static",
 ])  # fmt: skip
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _HELPERS]
 

@@ -13,7 +13,7 @@ import os
 from typing import Any, Final
 
 from nki_dist.compat.beta1 import lower
-from nki_dist.compat.beta1.finish import Finish
+from nki_dist.compat.beta1.finish import finish
 from nki_dist.compat.beta1.state import active, fresh_state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.compat.beta1.typing import TensorType
@@ -47,9 +47,8 @@ def wrapped(function: Any) -> Any:
             return function(*args, **kwargs)
         args, kwargs = tree_map(_enter, (args, kwargs))
         with rules_of_beta1(), fresh_state(lower) as state:
-            finish = Finish(state)
             result = tree_map(_leave, function(*args, **kwargs))
-            finish()
+            finish(state)
             return result
 
     traced.__beta1__ = True  # type: ignore[attr-defined]

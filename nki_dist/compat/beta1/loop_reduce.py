@@ -9,7 +9,8 @@ Follows: `nki.language.loop_reduce` of the NKI 0.1 documentation (SDK 2.26).
 from __future__ import annotations
 
 from nki_dist.compat.beta1 import lower
-from nki_dist.compat.beta1.ops import operator_name
+from nki_dist.compat.beta1.functions import operator_name
+from nki_dist.compat.beta1.regions import no_mask
 from nki_dist.compat.beta1.state import LoopIndex, place_of, state
 from nki_dist.compat.beta1.tile import Tile
 from nki_dist.dtypes import float32
@@ -27,8 +28,7 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **hints):
         loop_indices: loop variables of nl.affine_range, as the loop gave them.
         dtype: of the result, that of `x` by default.
     """
-    if mask is not None:
-        raise NkiValidationError("nl.loop_reduce doesn't take a mask here", code="mask-unsupported")
+    no_mask("nl.loop_reduce", mask, x.shape)
     indices = list(loop_indices) if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     for index in indices:
         if not isinstance(index, LoopIndex):

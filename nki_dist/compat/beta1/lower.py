@@ -9,23 +9,20 @@ Follows: `nki.language` of the NKI 0.1 documentation (SDK 2.26).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from nki_dist.compat.beta1.mask import Box
-from nki_dist.compat.beta1.moves import copied, emit_load, in_sbuf, move
 from nki_dist.compat.beta1.promotion import of_operand, promoted
-from nki_dist.compat.beta1.regions import common, is_empty, region, taken, untouched, whole
+from nki_dist.compat.beta1.regions import common, is_empty, region, taken, untouched
 from nki_dist.compat.beta1.retarget import retarget
 from nki_dist.compat.beta1.select import cut
 from nki_dist.compat.beta1.state import state
 from nki_dist.compat.beta1.tile import BlockTile, Tile
 from nki_dist.dtypes import bool_
 from nki_dist.errors import NkiValidationError
-from nki_dist.isa import dma_copy, memset
+from nki_dist.isa import dma_copy, memset, tensor_copy
 from nki_dist.isa import tensor_scalar as _tensor_scalar
 from nki_dist.isa import tensor_tensor as _tensor_tensor
 from nki_dist.isa.spec import current_tracer
@@ -37,6 +34,18 @@ COMPARISONS = frozenset(
     {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
     | {"logical_and", "logical_or", "logical_xor", "logical_not"}
 )
+
+
+def no_blocks(what: str, *operands: Any) -> None:
+    """Refuse a tensor with block dimensions."""
+    for x in operands:
+        if isinstance(x, BlockTile):
+            raise NkiValidationError(
+                f"{what} of a tensor with block dimensions {x.tiles.shape}; index the blocks, "
+                "which are separate tiles",
+                code="beta1-blocks",
+                numbers={"blocks": x.tiles.shape},
+            )
 
 
 # ---- operations ---------------------------------------------------------------------------------
@@ -59,14 +68,7 @@ def apply(
         mask: of the operands' broadcast shape.
         reduced: from sizes (or a box) of the operands to those of the result; the same by default.
     """
-    for x in operands:
-        if isinstance(x, BlockTile):
-            raise NkiValidationError(
-                f"nl.{name} of a tensor with block dimensions {x.tiles.shape}; index the blocks, "
-                "which are separate tiles",
-                code="beta1-blocks",
-                numbers={"blocks": x.tiles.shape},
-            )
+    no_blocks(f"nl.{name}", *operands)
     if mask is None:
         return Tile(build(*(x.resolve() if isinstance(x, Tile) else x for x in operands)))
     shape = common(operands)
@@ -87,10 +89,8 @@ def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -
     """`x op y` on tiles and numbers."""
     if dtype is None and function in COMPARISONS:
         dtype = bool_
+    no_blocks(f"nl.{function}", x, y)
     if not isinstance(x, Tile) and not isinstance(y, Tile):
-        for v in (x, y):
-            if isinstance(v, BlockTile):
-                return apply(function, copied, (v,))
         message = f"nl.{function}({x!r}, {y!r}); one of them must be a tile"
         raise NkiValidationError(message, code="operand-kind")
     x, y = (_number(function, v) for v in (x, y))
@@ -100,7 +100,7 @@ def binary(function: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -
 
 
 def _number(function: str, value: Any) -> Any:
-    if isinstance(value, (Tile, BlockTile, *emit.NUMBERS)):
+    if isinstance(value, (Tile, *emit.NUMBERS)):
         return value
     raise NkiValidationError(
         f"nl.{function} of {value!r} of type {type(value).__name__}; allowed: tiles and numbers "
@@ -112,12 +112,17 @@ def _number(function: str, value: Any) -> Any:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def put(dst: NkiTensor, result: NkiTensor) -> bool:
-    """Make `dst` hold a result; True if its instruction now writes `dst` itself."""
-    if retarget(dst, result):
-        return True
-    move(dst, result)
-    return False
+def in_sbuf(x: NkiTensor) -> NkiTensor:
+    """The tile itself, or a copy of it if it is in PSUM."""
+    return emit.copy(x, None) if x.buffer is psum else x
+
+
+def move(dst: NkiTensor, src: NkiTensor) -> None:
+    """Copy to a tile on chip."""
+    if src.storage.region.on_chip:
+        tensor_copy(dst, src)
+    else:
+        dma_copy(dst, src)
 
 
 def written(tile: Any) -> None:
@@ -137,10 +142,7 @@ def writing(view: NkiTensor) -> NkiTensor:
 
 def assign(dst: Any, value: Any) -> None:
     """`tensor[...] = value`."""
-    if isinstance(dst, BlockTile):
-        for tile, part in _by_blocks(dst, value):
-            assign(tile, part)
-        return
+    no_blocks("assignment", dst, value)
     if isinstance(value, emit.NUMBERS):
         _fill(dst, value)
         return
@@ -163,13 +165,6 @@ def assign(dst: Any, value: Any) -> None:
         _assign_whole(dst, value)
     elif not is_empty(kept):
         move(writing(dst.resolve(kept)), fitted(value, dst.shape, kept))
-
-
-def _by_blocks(dst: BlockTile, value: Any) -> Iterator[tuple[Any, Any]]:
-    """Blocks, each with its part of a value that has the same, or with all of it."""
-    same = isinstance(value, BlockTile) and value.tiles.shape == dst.tiles.shape
-    for place in np.ndindex(dst.tiles.shape):
-        yield dst.tiles[place], value.tiles[place] if same else value
 
 
 def _assign_whole(dst: Tile, value: Tile) -> None:
@@ -217,24 +212,18 @@ def fitted(value: Tile, shape: tuple[int, ...], box: Box | None = None) -> NkiTe
     if view.size == prod(shape):
         if box is None:
             return view
-        if value.on_chip and view.shape[0] != shape[0]:
-            view = emit_load(view)
         return cut(view.reshape(shape), box)
     return cut(Tile(view).broadcast_to(shape).access, box)
 
 
 def in_place(function: str, dst: Any, value: Any) -> Any:
     """`dst op= value`: the destination keeps its dtype."""
-    if isinstance(dst, BlockTile):
-        for tile, part in _by_blocks(dst, value):
-            in_place(function, tile, part)
-        return dst
-    if not dst.on_chip:
-        return binary(function, dst, value)
-    if is_empty(getattr(value, "mask", None)):
+    no_blocks(f"nl.{function} in place", dst, value)
+    kept = getattr(value, "mask", None)
+    if is_empty(kept):
         return dst
     dst.unshare()
-    box = _kept_box(dst, value)
+    box = kept if kept is not None and value.shape == dst.shape else None
     target = dst.resolve(box)
     state().before_write(target.storage)
     if isinstance(value, emit.NUMBERS):
@@ -248,12 +237,6 @@ def in_place(function: str, dst: Any, value: Any) -> Any:
     state().starting.add(id(current_tracer().block[-1]))
     writing(target)
     return dst
-
-
-def _kept_box(dst: Tile, value: Any) -> Box | None:
-    """The part of `dst op= value` that a masked value has; None for all of it."""
-    kept: Box | None = getattr(value, "mask", None)
-    return None if kept is None or value.shape != dst.shape or kept == whole(dst.shape) else kept
 
 
 # ---- transfers ----------------------------------------------------------------------------------
@@ -278,10 +261,7 @@ def load(src: Any, mask: Any = None, dtype: Any = None) -> Tile:
 
 def store(dst: Any, value: Any, mask: Any = None) -> None:
     """Copy a tile or a number to an HBM tensor."""
-    if isinstance(value, BlockTile):
-        for place in np.ndindex(value.tiles.shape):
-            store(dst[place], value.tiles[place], mask)
-        return
+    no_blocks("nl.store", value)
     if not isinstance(dst, Tile) or dst.on_chip:
         message = f"nl.store into {dst!r}; allowed: a tensor in HBM or a view of one"
         raise NkiValidationError(message, code="memory-kind")
@@ -293,13 +273,8 @@ def store(dst: Any, value: Any, mask: Any = None) -> None:
     kept = region(mask, dst.shape)
     _check_shapes(dst, value)
     state().before_write(dst.access.storage)
-    if kept is None:
-        dma_copy(dst.resolve(), in_sbuf(fitted(value, dst.shape)))
-        return
-    if value.buffer is psum:
-        value = Tile(in_sbuf(value.resolve()))
     if not is_empty(kept):
-        dma_copy(dst.resolve(kept), fitted(value, dst.shape, kept))
+        dma_copy(dst.resolve(kept), in_sbuf(fitted(value, dst.shape, kept)))
 
 
 def _check_shapes(dst: Tile, value: Tile) -> None:
@@ -337,5 +312,7 @@ def widened(result: NkiTensor, shape: tuple[int, ...], box: Box | None) -> Tile:
     if box is None:
         return Tile(result)
     full = emit.new(shape, result.dtype, result.buffer)
-    put(cut(full, box), result)
+    part = cut(full, box)
+    if not retarget(part, result):
+        move(part, result)
     return Tile(full, mask=box)

@@ -114,17 +114,12 @@ class Mask:
         A mask of fewer dimensions is matched from the last, as NumPy does; sizes of 1 repeat, and
         a longer axis of the mask is cut (a tile may be smaller than the grid that is compared).
         """
-        if len(self.shape) > len(shape):
-            raise NkiValidationError(
-                f"a mask of shape {self.shape} on a tile of shape {shape}, which has fewer "
-                "dimensions",
-                code="mask-shape",
-                numbers={"got": self.shape, "allowed": shape},
-            )
         padded = (1,) * (len(shape) - len(self.shape)) + self.shape
-        if any(n not in (1, m) and m > n for n, m in zip(padded, shape)):
+        fewer = len(self.shape) > len(shape)
+        if fewer or any(n not in (1, m) and m > n for n, m in zip(padded, shape)):
             raise NkiValidationError(
-                f"a mask of shape {self.shape} on a tile of shape {shape}",
+                f"a mask of shape {self.shape} on a tile of shape {shape}"
+                f"{', which has fewer dimensions' * fewer}",
                 code="mask-shape",
                 numbers={"got": self.shape, "allowed": shape},
             )

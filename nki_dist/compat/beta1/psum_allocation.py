@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nki_dist.compat.beta1.allocation import Placement, modulo
+from nki_dist.compat.beta1.allocation import Placement, in_turn
 
 
 def alloc(func: Callable[..., Any]) -> Placement:
@@ -23,15 +23,8 @@ def mod_alloc(
     num_free_tiles=(),
 ) -> Placement:
     """Place blocks in turn on `num_bank_tiles` banks from `base_bank`."""
-
-    def place(block, partitions, size):
-        return (
-            modulo(base_bank, num_bank_tiles, 1, block),
-            modulo(base_partition, num_par_tiles, partitions, block),
-            modulo(base_addr, num_free_tiles, size, block),
-        )
-
-    return Placement("psum", place)
+    partitions, bytes_ = (base_partition, num_par_tiles), (base_addr, num_free_tiles)
+    return in_turn("psum", (base_bank, num_bank_tiles), partitions, bytes_)
 
 
 def auto_alloc() -> Placement:

@@ -60,17 +60,11 @@ def whole(shape: tuple[int, ...]) -> Box:
     return tuple((0, n) for n in shape)
 
 
-def rectangle(name: str, mask: Any, shape: tuple[int, ...]) -> Box | None:
-    """The box a mask leaves, None for everything."""
-    box = region(mask, shape)
-    if is_empty(box):
-        raise NkiValidationError(
-            f"nisa.{name}: the mask leaves nothing of shape {shape}; allowed: bounds of each index "
-            "that leave something, such as i_p < 100",
-            code="mask-shape",
-            numbers={"shape": shape},
-        )
-    return box
+def no_mask(what: str, mask: Any, shape: tuple[int, ...]) -> None:
+    """Refuse a mask that leaves out elements."""
+    if region(mask, shape) is not None:
+        message = f"{what} with a mask that leaves out elements; slice the operands instead"
+        raise NkiValidationError(message, code="mask-unsupported")
 
 
 def taken(x: Any, box: Box | None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nki_dist.compat.beta1.allocation import Placement, modulo
+from nki_dist.compat.beta1.allocation import Placement, in_turn
 
 
 def alloc(func: Callable[..., Any]) -> Placement:
@@ -15,14 +15,7 @@ def alloc(func: Callable[..., Any]) -> Placement:
 
 def mod_alloc(*, base_addr, base_partition=0, num_par_tiles=(), num_free_tiles=()) -> Placement:
     """Place blocks in turn on `num_par_tiles` x `num_free_tiles` tiles from `base_addr`."""
-
-    def place(block, partitions, size):
-        return (
-            modulo(base_partition, num_par_tiles, partitions, block),
-            modulo(base_addr, num_free_tiles, size, block),
-        )
-
-    return Placement("sbuf", place)
+    return in_turn("sbuf", (base_partition, num_par_tiles), (base_addr, num_free_tiles))
 
 
 def auto_alloc() -> Placement:

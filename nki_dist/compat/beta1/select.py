@@ -11,7 +11,7 @@ Follows: `nki.language` "Tile Indexing" of the NKI 0.1 documentation (SDK 2.26).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,11 +43,7 @@ class Guard:
             )
 
 
-class Selection(NamedTuple):
-    """What a subscript selects; the attributes are those of a tile."""
-
-    access: NkiTensor
-    guards: tuple[Guard, ...] = ()
+Selection = tuple[NkiTensor, tuple[Guard, ...]]  # of a tile
 
 
 def select(view: NkiTensor, key: Any, on_chip: bool) -> Selection:
@@ -65,10 +61,10 @@ def select(view: NkiTensor, key: Any, on_chip: bool) -> Selection:
                 code="index-count",
                 numbers={"got": len(key), "most": len(view.shape)},
             )
-        return Selection(view[tuple(_plain(k) for k in key)])
+        return view[tuple(_plain(k) for k in key)], ()
     if any(k is None for k in key):
         if key == (slice(None), None) and view.shape[1:] == (1,):
-            return Selection(view)  # one number per partition has shape (P, 1) already
+            return view, ()  # one number per partition has shape (P, 1) already
         raise NkiValidationError(
             "None in a subscript together with index expressions; use nl.expand_dims, or None in "
             "the index expression: nl.arange(n)[:, None]",
@@ -178,7 +174,7 @@ def _by_index(view: NkiTensor, indices: list[Index], on_chip: bool) -> Selection
     offset = view.offset + sum(index.start * stride for index, stride in pairs)
     strides = [sum(index.steps[a] * stride for index, stride in pairs) for a in range(len(shape))]
     made = make(view.storage, offset, shape, tuple(strides), view.dtype, view.dynamic)
-    return Selection(_ranked(made), tuple(guards))
+    return _ranked(made), tuple(guards)
 
 
 def _ranked(view: NkiTensor) -> NkiTensor:
@@ -225,8 +221,7 @@ def _by_rows(view: NkiTensor, key: list[Any], dim: int, on_chip: bool) -> Select
         raise NkiValidationError(message, code="indirect-index", numbers={"got": source.shape})
     rank = max([len(k.shape) for k in key if isinstance(k, Index)], default=1)
     anywhere = Index((source.shape[0], *(1,) * (rank - 1)), 0, (0,) * rank)
-    static = _by_index(view, [*key[:dim], anywhere, *key[dim + 1 :]], on_chip)
-    pattern = static.access
+    pattern, guards = _by_index(view, [*key[:dim], anywhere, *key[dim + 1 :]], on_chip)
     if pattern.shape[0] != source.shape[0]:
         raise NkiValidationError(
             f"{source.shape[0]} row numbers for a result of shape {pattern.shape}; dimension 0 of "
@@ -237,4 +232,4 @@ def _by_rows(view: NkiTensor, key: list[Any], dim: int, on_chip: bool) -> Select
     dynamic = Dynamic("vector", source, view.strides[dim], view.shape[dim], dim)
     strides = (view.strides[dim], *pattern.strides[1:])
     made = make(view.storage, pattern.offset, pattern.shape, strides, view.dtype, dynamic)
-    return Selection(made, static.guards)
+    return made, guards

@@ -17,25 +17,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from nki_dist.errors import LaunchError
 from nki_dist.isa.spec import current_tracer
 
 
-class Lowering(Protocol):
-    """What tiles need of whoever makes instructions of operators on them (`lower`)."""
-
-    def binary(self, function: str, x: Any, y: Any) -> Any: ...
-    def in_place(self, function: str, dst: Any, value: Any) -> Any: ...
-    def assign(self, dst: Any, value: Any) -> None: ...
-
-
 class State:
-    """Of one trace of one program instance."""
+    """Of one trace of one program instance.
 
-    def __init__(self, lowering: Lowering) -> None:
+    Args:
+        lowering: who makes instructions of operators on tiles (`lower`).
+    """
+
+    def __init__(self, lowering: Any) -> None:
         self.lowering = lowering
+        trace: Any = current_tracer()
+        self.start, self.first = len(trace.block), len(trace.program.storages)
         self.borrowers: dict[Any, list[weakref.ref[Any]]] = {}
         self.loops: list[Loop] = []
         self.joined: Any = None  # the mask before an `and`
@@ -106,7 +104,7 @@ def active() -> bool:
 
 
 @contextmanager
-def fresh_state(lowering: Lowering) -> Iterator[State]:
+def fresh_state(lowering: Any) -> Iterator[State]:
     made = State(lowering)
     token = _state.set(made)
     try:

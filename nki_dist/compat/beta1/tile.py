@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_dist.compat.beta1.index import Index, written_out
 from nki_dist.compat.beta1.mask import Box, Mask
 from nki_dist.compat.beta1.operators import Operators
 from nki_dist.compat.beta1.select import Guard, cut, operand_box, select
@@ -81,7 +80,7 @@ class Tile(Operators):
             return OperandTile(self.access, self.guards, box=box)
         view = self._whole()
         found = select(view, key, self.on_chip)
-        if found.access is view:
+        if found[0] is view:
             return self
         return Tile(*found)
 
@@ -136,13 +135,7 @@ class Tile(Operators):
                 code="shape-broadcast",
                 numbers={"got": view.shape, "allowed": shape},
             )
-        if self.on_chip:
-            return Tile(emit.spread(view, shape))
-        while len(view.shape) < len(shape):
-            view = view.expand_dim(0)
-        for d, (n, m) in enumerate(zip(view.shape, shape)):
-            view = view.broadcast(d, m) if n != m else view
-        return Tile(view)
+        return Tile(emit.spread(view, shape))
 
     def expand_dims(self, axis: int) -> Tile:
         """A new dimension of size 1."""
@@ -210,39 +203,31 @@ class BlockTile(Operators):
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
-        key = written_out(key if isinstance(key, tuple) else (key,), self.ndim)
+        key = key if isinstance(key, tuple) else (key,)
         blocks = self.tiles.ndim
         outer, inner = tuple(_block(k) for k in key[:blocks]), key[blocks:]
-        if any(isinstance(k, int) and not -n <= k < n for k, n in zip(outer, self.tiles.shape)):
+        if len(outer) < blocks:
+            raise _not_blocks(f"{len(outer)} of {blocks} block dimensions indexed by {key}")
+        if any(not -n <= k < n for k, n in zip(outer, self.tiles.shape)):
             raise OutOfBoundsError(
                 f"block {outer} of a tensor with blocks {self.tiles.shape}",
                 code="index-range",
                 numbers={"got": outer, "blocks": self.tiles.shape},
             )
         chosen = self.tiles[outer]
-        if isinstance(chosen, Tile):
-            return chosen[inner] if inner else chosen
-        if inner and any(k != slice(None) for k in inner):
-            tiles = np.empty(chosen.shape, object)
-            for place in np.ndindex(chosen.shape):
-                tiles[place] = chosen[place][inner]
-            return BlockTile(tiles)
-        return BlockTile(chosen)
+        return chosen[inner] if inner else chosen
 
 
-def _block(key: Any) -> Any:
-    """A subscript of a block dimension: an int or a slice of ints."""
-    if isinstance(key, Index):
-        low, high = key.bounds()
-        if low == high:
-            return low
-        raise NkiValidationError(
-            f"block dimension indexed by {key}; blocks are separate tiles, so the index must be an "
-            "int or a loop variable (or make it a free dimension, after the partition dimension)",
-            code="beta1-blocks",
-        )
-    if isinstance(key, slice):
-        return key
-    if hasattr(key, "start") and hasattr(key, "size"):
-        return slice(key.start, key.start + key.size)
-    return key.__index__()
+def _block(key: Any) -> int:
+    """A subscript of a block dimension."""
+    if not hasattr(key, "__index__"):
+        raise _not_blocks(f"block dimension indexed by {key}")
+    return int(key.__index__())
+
+
+def _not_blocks(what: str) -> NkiValidationError:
+    return NkiValidationError(
+        f"{what}; blocks are separate tiles, so each of their dimensions has an int or a loop "
+        "variable (or make it a free dimension, after the partition dimension)",
+        code="beta1-blocks",
+    )
