@@ -30,6 +30,14 @@ class Source:
         self.lines = [0, *(found.end() for found in re.finditer(rb"\r\n?|\n", self.data))]
         self.newline = "\r\n" if b"\r\n" in self.data else "\n"
         self.edits: list[Edit] = []
+        self._gone: set[int] = set()  # ids of statements
+        self._blocks = {
+            id(statement): block
+            for parent in ast.walk(self.tree)
+            for block in vars(parent).values()
+            if isinstance(block, list) and not isinstance(parent, ast.Module)
+            for statement in block
+        }
 
     def start(self, node: Any) -> int:
         """Where a node begins."""
@@ -45,9 +53,10 @@ class Source:
 
     def line(self, number: int) -> str:
         """A line, counted from 1, with its end."""
-        return self.between(self.lines[number - 1], self._after(number))
+        return self.between(self.lines[number - 1], self.after(number))
 
-    def _after(self, number: int) -> int:
+    def after(self, number: Any) -> int:
+        """Where a line ends, counted from 1."""
         return self.lines[number] if number < len(self.lines) else len(self.data)
 
     def indent(self, node: Any) -> str | None:
@@ -71,11 +80,20 @@ class Source:
         return first
 
     def without(self, node: Any) -> Edit:
-        """A statement's lines go, and blank ones above it; comments above it stay."""
+        """A statement's lines go, and blank ones above it; comments above it stay.
+
+        Where others are in its line, or none is left of its block, it becomes `pass`.
+        """
+        self._gone.add(id(node))
+        block = self._blocks.get(id(node), [ast.Pass()])
+        rest = self.between(self.end(node), self.after(node.end_lineno)).partition("#")[0]
+        shared = self.indent(node) is None or rest.strip()
+        if shared or all(id(statement) in self._gone for statement in block):
+            return Edit(self.start(node), self.end(node), "pass")
         first = self.above(node)
         above = [self.line(n) for n in range(first, node.lineno)]
         kept = "".join(text for text in above if text.strip())
-        return Edit(self.lines[first - 1], self._after(node.end_lineno), kept)
+        return Edit(self.lines[first - 1], self.after(node.end_lineno), kept)
 
     def rewritten(self, node: Any, lines: Sequence[str]) -> Edit:
         """Other statements in the place of one; none for an empty sequence."""

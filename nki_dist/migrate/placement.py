@@ -49,5 +49,5 @@ def place(names: Names, source: Source) -> None:
         if isinstance(node, ast.FunctionDef):
             for hint in (d for d in node.decorator_list if is_hint(d, names)):
                 start = source.lines[hint.lineno - 1]
-                after = source.without(hint).end
+                after = source.after(hint.end_lineno)
                 source.edits.append(Edit(start, after, ""))

@@ -118,3 +118,20 @@ def test_names_that_are_gone_arent_imported():
         "from nki import jit\n@nki.jit\ndef f(x):\n"
         "    return nl.zeros((128, 2), dtype=nl.float32)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x = 0; from neuronxcc.nki.compiler import {}; y = 2", "x = 0; pass; y = 2"),
+        ("from neuronxcc.nki.compiler import {}; y = 2", "pass; y = 2"),
+        ("if True: from neuronxcc.nki.compiler import {}", "if True: pass"),
+        (
+            "try:\n    from neuronxcc.nki.compiler import {}\nexcept ImportError:\n    y = 2",
+            "try:\n    pass\nexcept ImportError:\n    y = 2",
+        ),
+        ("from neuronxcc.nki.compiler import {}  # why\ny = 2", "y = 2"),
+    ],
+)
+def test_what_is_beside_an_import_that_goes_stays(before, after):
+    assert migrate(before.format("enable_stack_allocator")).text == after
