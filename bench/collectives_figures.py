@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from nki_dist.arch import Arch
 from nki_dist.collectives.algorithm import Algorithm
@@ -47,25 +47,26 @@ class Group:
         return Asked(Question(self.opcode, nbytes, group, layout, arch), topology)
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     question: Question
     topology: Topology
+
+    @property
+    def members(self) -> Members:
+        return Members(self.question, self.topology)
 
     def algorithm(self, forced: str = "") -> Algorithm:
         return choose(self.question, forced)
 
     def us(self, forced: str = "") -> float:
-        return cost_ns(Members(self.question, self.topology), self.algorithm(forced)) / 1000
+        return cost_ns(self.members, self.algorithm(forced)) / 1000
 
     def move_us(self, touches: int = 2) -> float:
         """As a permutation by one channel, of the group's first member to its second."""
-        return move_ns(Members(self.question, self.topology), 1, touches) / 1000
+        return move_ns(self.members, 1, touches) / 1000
 
     def copying(self, forced: str) -> float:
-        return sum(
-            s.copying for s in stages(Members(self.question, self.topology), self.algorithm(forced))
-        )
+        return sum(s.copying for s in stages(self.members, self.algorithm(forced)))
 
 
 @cache
@@ -278,9 +279,7 @@ def _flat_ring_gains() -> bool:
 
 
 def _stage_latency(asked: Asked, forced: str) -> float:
-    return sum(
-        s.latency for s in stages(Members(asked.question, asked.topology), asked.algorithm(forced))
-    )
+    return sum(s.latency for s in stages(asked.members, asked.algorithm(forced)))
 
 
 def _parts_have_fewer_steps() -> bool:
