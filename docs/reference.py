@@ -95,7 +95,6 @@ def describe(role: Role) -> str:
 def _tensor(role: Tensor) -> str:
     kinds = [f"{'tensors' if role.many else 'a tensor'} in {_memories(role)}"]
     kinds += ["a number"] if role.scalar else []
-    kinds += ["a register"] if role.register else []
     kinds += ["None"] if role.optional else []
     words = f"{_MODES[role.mode]}; {' or '.join(kinds)}"
     if role.dtypes is not None:
