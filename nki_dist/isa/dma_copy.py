@@ -7,7 +7,7 @@ import numpy as np
 from nki_dist.dtypes import DType
 from nki_dist.errors import invalid
 from nki_dist.isa import gather as g
-from nki_dist.isa.checks import check_priority, refuse_packed, require_generation, same_dtype
+from nki_dist.isa.checks import check_priority, refuse_packed, require_generation
 from nki_dist.isa.effects import Effects, copies, elementwise
 from nki_dist.isa.enums import dge_mode, engine, oob_mode
 from nki_dist.isa.kit import Array, Kit
@@ -67,13 +67,6 @@ def _sizes(i: Instruction, arch: Arch) -> None:
             refuse_packed(name, i[name], "DMA doesn't convert packed types")
 
 
-_NO_CONVERSION = same_dtype(
-    "dst src",
-    "with dge_mode.hwdge they must be equal, because the hardware moves bytes",
-    hint="view one as the other with .view(), or let dge_mode.swdge convert",
-)
-
-
 def _part(dst: tuple[int, ...], src: tuple[int, ...]) -> str | None:
     """What to write where the smaller of two shapes with equally many dimensions is meant."""
     if len(dst) != len(src):
@@ -89,8 +82,16 @@ def _modes(i: Instruction, arch: Arch) -> None:
     check_priority(i, arch)
     if i["dge_mode"] is dge_mode.hwdge:
         require_generation(arch, 3, "dge_mode.hwdge")
-        if todays_kernel():
-            _NO_CONVERSION(i, arch)
+    dst, src = i["dst"].dtype, i["src"].dtype
+    if i["dge_mode"] is dge_mode.hwdge and dst is not src and todays_kernel():
+        raise invalid(
+            f"dst has dtype {dst}, src {src}; with dge_mode.hwdge they must be equal, because the "
+            "hardware moves bytes",
+            code="dtype-mismatch",
+            hint="view one as the other with .view(), or let dge_mode.swdge convert",
+            dst=dst,
+            src=src,
+        )
     if i["engine"] is not engine.unknown and i["dge_mode"] is not dge_mode.hwdge:
         message = f"engine={i['engine'].name} is only for dge_mode.hwdge, got {i['dge_mode'].name}"
         raise invalid(message, code="argument-combination")

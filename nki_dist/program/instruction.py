@@ -58,21 +58,22 @@ class Instruction:
 
     def with_tensors(self, change: Callable[[Access], Access]) -> Instruction:
         """The same instruction on what `change` makes of its tensors."""
-
-        def changed(value: Any) -> Any:
-            if isinstance(value, Access):
-                return change(value)
-            if type(value) is list or type(value) is tuple:
-                return type(value)(map(changed, value))
-            return value
-
-        return self.with_args({name: changed(value) for name, value in self.args.items()})
+        return self.with_args({name: _changed(a, change) for name, a in self.args.items()})
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
 
     def __repr__(self) -> str:
         return f"<{self.ordinal}: {self.opcode} on {self.engine}>"
+
+
+def _changed(value: Any, change: Callable[[Access], Access]) -> Any:
+    # No function inside another that calls itself: who has linked code would be in a cycle.
+    if isinstance(value, Access):
+        return change(value)
+    if type(value) is list or type(value) is tuple:
+        return type(value)(_changed(inner, change) for inner in value)
+    return value
 
 
 @dataclass(slots=True, eq=False)

@@ -108,7 +108,6 @@ def argument(role: Any, storages: list[Storage]) -> Any:
         one = accesses(storages, role.memories, role.dtypes)
         options = [one]
         options += [NUMBERS] if role.scalar else []
-        options += [st.sampled_from(REGISTERS)] if role.register else []
         options += [st.none()] if role.optional else []
         options += [st.lists(one, max_size=3)] if role.many else []
         return st.one_of(options)
@@ -181,7 +180,7 @@ def test_every_instruction_comes_back(opcode, data):
         assert encode(decode(packed)) == packed
 
 
-TENSORS = Tensor("r", many=True, scalar=True, register=True, optional=True)
+TENSORS = Tensor("r", many=True, scalar=True, optional=True)
 
 
 def mixed(
@@ -206,7 +205,7 @@ def test_new_instructions_need_no_codec_code(monkeypatch):
     regions = (MemoryRegion.sbuf, MemoryRegion.psum)
     storages = [storage_of(region, n, "") for n, region in enumerate(regions)]
     a, b, c = (Access(storages[n % 2], 4 * n, (5, 4), (24, 1), dtypes.float32) for n in range(3))
-    args = {"srcs": [a, REGISTERS[1], b], "dst": c, "others": [None, 1, 1.0, True, a]}
+    args = {"srcs": [a, 2.5, b], "dst": c, "others": [None, 1, 1.0, True, a]}
     i = Instruction("mixed", {**args, "scale": -0.0, "position": (1, 2)}, "dma", -1, 0)
     program = Program("k", "trn2", 0, 1, storages, [i], 2, [("kernel.py", 7, "f")])
     back = decode(encode(program))

@@ -77,6 +77,12 @@ def launch(world: nki.World, scale: int = 3, ballast: int = 1) -> None:
             raise Wrong(f"scaled by {scale}: {out.tolist()}; should be {(scale * TOTAL).tolist()}")
 
 
+def compiled(world: nki.World, scale: int, ballast: int) -> None:
+    """Have `launch` with these arguments compile nothing."""
+    rows = np.ones((ballast, 1 << 18), np.float32)
+    world.compile(scaled, nki.per_rank(XS), nki.per_rank([rows, rows + 1]), scale, GROUP)
+
+
 def launch_long(world: nki.World, rounds: int) -> None:
     """Launch `counted` and compare."""
     # Of each rank its own: what all have in common would be mapped anew whenever kernels alternate.
