@@ -11,6 +11,7 @@ module doesn't count: Python runs it, but nothing of it is wanted.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ import pytest
 
 import nki_dist
 from nki_dist.isa import INSTRUCTIONS
+from tests.programs import said
 
 PACKAGE = Path(nki_dist.__file__).parent
 NAMES = frozenset(INSTRUCTIONS)
@@ -224,3 +226,9 @@ def test_who_runs_or_times_programs_knows_no_instruction_by_name() -> None:
         for line, name in _instructions_named((PACKAGE / file).read_text())
     ]
     assert not offenders, "\n".join(offenders)
+
+
+def test_a_warm_launch_goes_through_few_files():
+    text = said("-m", "bench.rooms", folder=PACKAGE.parent)
+    files, switches = map(int, re.findall(r"(\d+) (?:files|switches)", text))
+    assert files <= 15 and switches <= 60, "python -m bench.rooms --list names the files"

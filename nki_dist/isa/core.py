@@ -8,7 +8,7 @@ Three ideas: where the core sits (`CoreSlot`, a value), what it keeps between in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ class CoreSlot:
         ranks: of the world.
         ranks_per_node: how many ranks NeuronLink connects; 0 means as in one instance.
         algorithm: name of the one that collectives must use; "" leaves it to them.
+        lnc: cores of a rank, where messages name cores by their ranks; 0 in a world of one rank.
     """
 
     core: int = 0
@@ -35,11 +36,10 @@ class CoreSlot:
     ranks: int = 1
     ranks_per_node: int = 0
     algorithm: str = ""
+    lnc: int = field(init=False)
 
-    @property
-    def lnc(self) -> int:
-        """Cores of a rank, where messages name cores by their ranks; 0 in a world of one rank."""
-        return self.cores if self.ranks > 1 else 0
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lnc", self.cores if self.ranks > 1 else 0)
 
     @property
     def name(self) -> int | str:

@@ -139,6 +139,7 @@ class BoundArguments:
         originals: what the caller passed for each tensor.
         arrays: the same as NumPy arrays.
         framework: of the results; None for NumPy.
+        stays: whether some of the tensors stay in HBM.
     """
 
     args: Args
@@ -148,10 +149,8 @@ class BoundArguments:
     arrays: list[np.ndarray]
     framework: Any
 
-    @property
-    def stays(self) -> bool:
-        """Whether some of the tensors stay in HBM."""
-        return any(isinstance(tensor, InHbm) for tensor in self.originals)
+    def __post_init__(self) -> None:
+        self.stays = any(isinstance(tensor, InHbm) for tensor in self.originals)
 
     @staticmethod
     def framework_of(originals: Sequence[Any]) -> Any:

@@ -16,6 +16,8 @@ from nki_dist.launcher.binding import (
     Args,
     BoundArguments,
     Kwargs,
+    PerRank,
+    bind_arguments,
     not_a_kernel,
 )
 from nki_dist.launcher.deferred import bind_ranks, settled
@@ -311,7 +313,9 @@ class World(Recording, Resident):
         tuner = getattr(kernel, "tuner", None)
         if tuner is not None:
             kwargs = tuner.fitted(self, function, grid, args, kwargs, doubts)
-        return bind_ranks(function, args, kwargs, self.ranks, defer), grid
+        if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
+            return bind_ranks(function, args, kwargs, self.ranks, defer), grid
+        return [bind_arguments(function, args, kwargs)] * self.ranks, grid
 
     def _launch(
         self,
