@@ -149,6 +149,7 @@ def _indices(view: NkiTensor, key: tuple) -> list[Any]:
             f"{len(key)} subscripts for {len(view.shape)} dimensions; beside index expressions "
             "each dimension has one",
             code="index-count",
+            hint="write an index expression, or an int, for each dimension",
             numbers={"got": len(key), "allowed": len(view.shape)},
         )
     found: list[Any] = []
