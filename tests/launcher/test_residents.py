@@ -13,6 +13,7 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import errors
 from nki_dist.core_actor.ray_host import RayHost
+from nki_dist.hbm.freed import give_back
 from tests.launcher import resident_kernels as R
 from tests.launcher.resident_kernels import A, same
 
@@ -158,11 +159,13 @@ def used():
 def growth(act, times):
     act()
     gc.collect()
+    give_back()  # what malloc keeps is of the tests before as well
     before, files, peak = used(), len(os.listdir("/proc/self/fd")), 0
     for _ in range(times):
         act()
         peak = max(peak, used() - before)
     gc.collect()
+    give_back()
     return peak, used() - before, len(os.listdir("/proc/self/fd")) - files
 
 
