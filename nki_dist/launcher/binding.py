@@ -150,7 +150,7 @@ class BoundArguments:
     framework: Any
 
     def __post_init__(self) -> None:
-        self.stays = any(isinstance(tensor, InHbm) for tensor in self.originals)
+        self.stays = any([isinstance(tensor, InHbm) for tensor in self.originals])
 
     @staticmethod
     def framework_of(originals: Sequence[Any]) -> Any:
