@@ -148,15 +148,7 @@ class BoundArguments:
     originals: list[Any]
     arrays: list[np.ndarray]
     framework: Any
-
-    def __post_init__(self) -> None:
-        self.stays = any([isinstance(tensor, InHbm) for tensor in self.originals])
-
-    @staticmethod
-    def framework_of(originals: Sequence[Any]) -> Any:
-        """What results are made for: the first argument's."""
-        foreign = len(originals) > 0 and not isinstance(originals[0], np.ndarray)
-        return frameworks.describe(originals[0]) if foreign else None
+    stays: bool
 
     def bind(self, trace: Trace) -> tuple[Args, Kwargs]:
         """The arguments with the trace's tensors in place."""
@@ -197,8 +189,10 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     originals: list[Any] = []
     arrays: list[np.ndarray] = []
     seen: dict[int, TensorSignature] = {}
+    stays = False
 
     def take(path: str, value: Any) -> Any:
+        nonlocal stays
         if isinstance(value, PerRank):
             raise LaunchError(
                 f"argument {path} is an nki.per_rank inside another value; make the whole argument "
@@ -219,14 +213,16 @@ def bind_arguments(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
             array, shape, dtype = take_array(function, path, value)
             leaf = seen[id(value)] = TensorSignature(len(signatures), shape, dtype, path)
             signatures.append(leaf)
+            stays = stays or isinstance(value, InHbm)
             originals.append(value)
             arrays.append(array)
         return leaf
 
     new_args = tuple(_walk(take, name, value) for name, value in zip(names, args))
     new_kwargs = {name: _walk(take, name, value) for name, value in kwargs.items()}
-    framework = BoundArguments.framework_of(originals)
-    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework)
+    foreign = originals and not isinstance(originals[0], np.ndarray)
+    framework = frameworks.describe(originals[0]) if foreign else None
+    return BoundArguments(new_args, new_kwargs, signatures, originals, arrays, framework, stays)
 
 
 def take_array(function: Any, path: str, value: Any) -> tuple[np.ndarray, tuple[int, ...], DType]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nki_dist import frameworks
 from nki_dist.compiler.compiled import Compiled
 from nki_dist.compiler.locations import users_line
 from nki_dist.errors import LaunchError
@@ -24,6 +25,7 @@ from nki_dist.launcher.binding import (
     of_rank,
     take_array,
 )
+from nki_dist.launcher.in_hbm import InHbm
 from nki_dist.program import TensorSignature
 from nki_dist.topology.topology import Topology
 
@@ -74,8 +76,10 @@ def _bound(compiled: Compiled, arrays: Sequence[Any]) -> BoundArguments:
     taken = [_taken(compiled.kernel, a, s) for a, s in zip(arrays, expected)]
     for written in compiled.written_inputs:
         _refuse_shared(compiled, written, arrays, taken)
-    framework = BoundArguments.framework_of(arrays)
-    return BoundArguments((), {}, expected, list(arrays), taken, framework)
+    foreign = len(arrays) > 0 and not isinstance(arrays[0], np.ndarray)
+    framework = frameworks.describe(arrays[0]) if foreign else None
+    stays = any(isinstance(a, InHbm) for a in arrays)
+    return BoundArguments((), {}, expected, list(arrays), taken, framework, stays)
 
 
 def _taken(kernel: str, value: Any, expected: TensorSignature) -> np.ndarray:
