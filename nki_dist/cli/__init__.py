@@ -14,6 +14,7 @@ import argparse
 import importlib
 import os
 import pkgutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -41,11 +42,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; `argv` stands in for `sys.argv[1:]`."""
     arguments = parser().parse_args(argv)
     try:
+        if argv is not None and getattr(arguments, "forks", False):
+            return _apart(argv)
         if getattr(arguments, "answers", False) and argv is None:
             return carried_out(lambda: _run(arguments))
         return _run(arguments)
     except LaunchError as error:
         return int(getattr(arguments, "unanswered", _show)(error, arguments))
+
+
+def _apart(argv: Sequence[str]) -> int:
+    """By a process that is this command's: forks of one that has Ray's threads may stop both."""
+    ran = subprocess.run([sys.executable, "-m", "nki_dist", *argv], capture_output=True, text=True)
+    print(ran.stdout, end="")
+    print(ran.stderr, end="", file=sys.stderr)
+    return ran.returncode
 
 
 def _run(arguments: argparse.Namespace) -> int:

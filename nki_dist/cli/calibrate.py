@@ -58,6 +58,7 @@ def register(subparsers: Any) -> None:
         run,
         least=LEAST,
     )
+    parser.set_defaults(forks=True)
     parser.add_argument(
         "--output",
         "-o",

@@ -46,6 +46,7 @@ def register(subparsers: Any) -> None:
     parser = add_command(
         subparsers, "rank", "list programs by the simulated time of their kernels", __doc__, run
     )
+    parser.set_defaults(forks=True)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--json-lines",

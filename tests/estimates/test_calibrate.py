@@ -13,11 +13,10 @@ import nki_dist.isa as nisa
 import nki_dist.language as nl
 from nki_dist import arch
 from nki_dist.arch.measured import FIGURES, measured, scaled, write
-from nki_dist.cli import calibrate
+from nki_dist.cli import calibrate, main
 from nki_dist.cli.shared import timed as _timed
 from nki_dist.errors import LaunchError
 from nki_dist.launcher.calibrating import fit
-from tests.estimates.apart import main
 
 TRN2 = arch.get("trn2")
 

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from nki_dist.cli import rank
+from nki_dist.cli import main, rank
 from nki_dist.cli.shared import programs as _programs
 from nki_dist.cli.shared import timed as _timed
 from nki_dist.cli.shared.programs import Task
 from nki_dist.timing.band import APART, HELD, groups
-from tests.estimates.apart import main
 
 KERNEL = """
 import numpy as np
@@ -82,6 +81,17 @@ def ranked(capfd, *words):
     report = json.loads(capfd.readouterr().out)  # what the programs print isn't in it
     timed = {p["program"]: p for p in report["programs"]}
     return status, timed, {f["program"]: f["diagnostics"] for f in report["failures"]}
+
+
+def test_a_program_that_ranks_is_not_forked(folder, capfd, monkeypatch):
+    """It may use Ray, whose threads a fork doesn't have."""
+
+    def fork():
+        raise AssertionError("forked")
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert main(["rank", "fast.py"]) == 0
+    assert "fast.py" in capfd.readouterr().out
 
 
 def test_the_report_is_made_once(folder, capfd):

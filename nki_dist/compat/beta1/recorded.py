@@ -13,6 +13,7 @@ from typing import Any
 
 from nki_dist.compiler.passes.elements import Elements, covers
 from nki_dist.isa import INSTRUCTIONS
+from nki_dist.ops.place import joined
 from nki_dist.program import Access, Instruction, Storage
 
 
@@ -93,16 +94,9 @@ def in_order(a: Access) -> tuple[Any, ...]:
 
     Partitions apart, the shape doesn't count: instructions flatten free dimensions.
     """
-    dims: list[tuple[int, int]] = []
-    for n, stride in zip(a.shape[1:], a.strides[1:]):
-        if n == 1:
-            continue
-        if dims and dims[-1][1] == n * stride:
-            dims[-1] = dims[-1][0] * n, stride
-        else:
-            dims.append((n, stride))
+    dims = tuple(joined(a.shape[1:], a.strides[1:]))
     rows = (a.shape[0], a.strides[0] if a.shape[0] > 1 else 0)
-    return a.storage.number, a.offset, rows, tuple(dims), a.dtype.name
+    return a.storage.number, a.offset, rows, dims, a.dtype.name
 
 
 def apart(a: Access, b: Access) -> bool:
