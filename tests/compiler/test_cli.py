@@ -147,6 +147,12 @@ def test_version_numbers(text, parts):
     assert doctor.numbers(text) == parts
 
 
+def test_doctor_asks_for_what_pip_asks_for():
+    text = (Path(cli.__file__).parents[2] / "pyproject.toml").read_text()
+    for name, least in doctor.PACKAGES.items():
+        assert f'"{name}>={".".join(map(str, least))}"' in text
+
+
 def test_doctor_looks_at_this_machine(capsys):
     status = main(["doctor"])
     shown = capsys.readouterr().out

@@ -28,13 +28,13 @@ ADDRESS: Final = "RAY_ADDRESS"
 FOLDER: Final = "RAY_TMPDIR"
 DISK: Final = 1 << 30  # bytes that logs and spilled objects may need
 SHM: Final = "/dev/shm"
-PACKAGES: Final = {
-    "numpy": (1, 26),
-    "ml_dtypes": (0, 5),
+PACKAGES: Final = {  # as pyproject has them
+    "numpy": (2, 0),
+    "ml_dtypes": (0, 5, 1),
     "msgpack": (1, 0, 7),
-    "scipy": (1, 11),
+    "scipy": (1, 13),
     "threadpoolctl": (3, 5),
-    "ray": (2, 40),
+    "ray": (2, 54),
 }
 _OPTIONAL: Final = ("torch", "jax")
 # Ray's own defaults: the share of memory its object store takes, and its upper limit.

@@ -68,8 +68,6 @@ def looked_at(
     Raises:
         LaunchError: wrong options.
     """
-    if unread := program.unreadable(arguments):
-        return unread
     querier = Querier(ask, arguments.kernel, _number(arguments.launch))
     try:
         status = run_observed(arguments, querier, partial(show, querier), arguments.json)
